@@ -112,6 +112,7 @@ class ListeningEnd:
         self._counters = services.counters
         self._subscribers = services.subscribers
         self._copies = services.copies.of(session.client_id)
+        self._copies.go_with_connection = session.link.mode == "active-passive"
         self._copies.told = lambda topic: services.network.interest.told_of(topic, session.side)
         self._network = services.network
         self._session = session

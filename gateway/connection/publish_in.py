@@ -244,6 +244,8 @@ class Intake:
         assert packet_identifier is not None
         masks: Masks = {}
         self._awaits_commit = False
+        if packet.dup and self._copies is not None and self._copies.go_with_connection:
+            message.retain = False  # it may have been cleared since; if not, it is sent anew
         if self._copies is not None and message.origin:
             masks = masks_of([(message.origin, message.epoch, message.seq)])
             standing = self._seen.standing(masks)

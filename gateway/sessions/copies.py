@@ -77,10 +77,12 @@ class Copies:
         publisher: the name that messages which come over the link have as their publisher.
 
     ``told`` returns those filters that match a topic which the other end was told; the link's end sets it.
+    ``go_with_connection``: the link is of mode active-passive, so the other end sends all anew over each connection.
     """
 
     def __init__(self, log: MessageLog, publisher: str) -> None:
         self.told: Callable[[str], Iterable[str]] = lambda _: ()
+        self.go_with_connection = False
         self._log = log
         self._publisher = publisher
         self._sweeps: list[_Sweep] = []  # that are not done, the oldest first

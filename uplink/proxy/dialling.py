@@ -91,7 +91,7 @@ class DiallingEnd:
         self._heard = queue.interest
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
-        self._is_passive = self._neighbour.mode == "active-passive"
+        self._is_passive = copies.go_with_connection = self._neighbour.mode == "active-passive"
         self._asked: dict[str, None] | None = None  # the filters of the session, as answered; None: they are not known
         self._said: dict[str, None] = {}  # those of which the CONNECT has the sum
         self._expected: dict[str, None] = {}  # the same when all requests are answered

@@ -1,15 +1,17 @@
 """Retained messages over links: a gateway has copies of those that it wants, and no others."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.gateway.support import until
 from tests.support.mosquitto import mosquitto
-from tests.uplink.network.sites import Site, message_to
+from tests.uplink.network.sites import Site, message_to, next_of
 from tests.uplink.network.test_chain import chain
 from tests.uplink.network.test_modes import PASSIVE, pair, state_of
 from tools.lab.testing.client import Client
+from wire.codec.packets import Unsuback
 
 DURABLE = {"session_expiry_s": 1000, "clean_start": False}
 
@@ -22,6 +24,14 @@ async def retain(client: Client, topic: str, payload: bytes, qos: int = 1) -> No
         await client.publish(topic, payload, retain=True)
     else:
         client.send(topic, payload, qos=0, retain=True)
+
+
+async def reading(site: Site, name: str, *filters: str, **keys: Any) -> Client:
+    """A client that subscribes: retained messages of other gateways may come before its SUBACK."""
+    client = await site.client(name, **keys)
+    client.protocol.subscribe([(one, 2) for one in filters])
+    client.flush()
+    return client
 
 
 @pytest.mark.parametrize("dialling", ["outer", "middle"])
@@ -37,12 +47,12 @@ async def test_a_new_subscriber_two_links_away_gets_the_retained_message_and_eac
         await retain(device, "t", b"1", qos)
         await retain(device, "other", b"2")
         await a.keeps({"t": b"1", "other": b"2"})
-        reader = await b.client("reader", "t", session_expiry_s=0)
+        reader = await reading(b, "reader", "t", session_expiry_s=0)
         packet = await message_to(reader)
         assert (packet.topic, packet.payload, packet.qos) == ("t", b"1", qos)
         for site in (m, b):
             await site.keeps({"t": b"1"})
-        late = await b.client("late", "t", session_expiry_s=0)
+        late = await reading(b, "late", "t", session_expiry_s=0)
         packet = await message_to(late)
         assert (packet.payload, packet.retain) == (b"1", True)
         await device.publish("t", b"live", retain=True)
@@ -58,8 +68,8 @@ async def test_copies_go_with_the_interest_that_brought_them_and_come_again_with
         device = await a.client("device")
         for topic in ("t/1", "t/2"):
             await retain(device, topic, b"old")
-        reader = await b.client("reader", "t/+", session_expiry_s=0)
-        one = await b.client("one", "t/1", session_expiry_s=0)
+        reader = await reading(b, "reader", "t/+", session_expiry_s=0)
+        one = await reading(b, "one", "t/1", session_expiry_s=0)
         for site in (m, b):
             await site.keeps({"t/1": b"old", "t/2": b"old"})
         reader.cut()
@@ -70,7 +80,7 @@ async def test_copies_go_with_the_interest_that_brought_them_and_come_again_with
         for site in (m, b):
             await site.keeps({})
         await a.keeps({"t/1": b"old", "t/2": b"new"})
-        reader = await b.client("reader", "t/2", session_expiry_s=0)
+        reader = await reading(b, "reader", "t/2", session_expiry_s=0)
         assert (await message_to(reader)).payload == b"new"
         await b.keeps({"t/2": b"new"})
 
@@ -81,7 +91,7 @@ async def test_an_empty_payload_clears_the_copies_over_all_hops(tmp_path: Path, 
     async with a, m, b:
         device = await a.client("device")
         await retain(device, "t", b"1")
-        reader = await b.client("reader", "t", session_expiry_s=0)
+        reader = await reading(b, "reader", "t", session_expiry_s=0)
         assert (await message_to(reader)).payload == b"1"
         await retain(device, "t", b"")
         assert (await message_to(reader)).payload == b""
@@ -96,7 +106,7 @@ async def test_a_filter_that_is_withdrawn_and_wanted_again_at_once_ends_with_the
     a, m, b = chain(tmp_path, dialling)
     async with a, m, b:
         device = await a.client("device")
-        other = await b.client("other", "other")
+        other = await reading(b, "other", "other")
         await a.wants("other")
         for number in range(30):
             await retain(device, "t", b"%d" % number)
@@ -119,7 +129,7 @@ async def test_a_message_that_a_client_of_this_gateway_has_retained_stays(tmp_pa
     async with a, m:
         device, own = await a.client("device"), await m.client("own")
         await retain(device, "t", b"far")
-        reader = await m.client("reader", "t", session_expiry_s=0)
+        reader = await reading(m, "reader", "t", session_expiry_s=0)
         assert (await message_to(reader)).payload == b"far"
         await retain(own, "t", b"near")
         assert (await message_to(reader)).payload == b"near"
@@ -127,7 +137,7 @@ async def test_a_message_that_a_client_of_this_gateway_has_retained_stays(tmp_pa
         await a.wants()
         await m.broker.services.copies.settle()
         assert await m.kept() == {"t": b"near"}
-        reader = await m.client("reader", "t", "marker", session_expiry_s=0)
+        reader = await reading(m, "reader", "t", "marker", session_expiry_s=0)
         assert (await message_to(reader)).payload == b"near"
         await a.wants("t", "marker")
         await device.publish("marker")
@@ -145,7 +155,7 @@ async def test_in_active_passive_the_copies_go_with_the_connection_and_come_agai
         device = await a.client("device")
         await retain(device, "t/1", b"1")
         await retain(device, "t/2", b"2")
-        await m.client("reader", "t/+", session_expiry_s=0)
+        await reading(m, "reader", "t/+", session_expiry_s=0)
         await m.keeps({"t/1": b"1", "t/2": b"2"})
         await link.cut()
         await until(lambda: not state_of(a, m), "the link is down")
@@ -164,14 +174,16 @@ async def test_after_a_restart_the_copies_are_those_of_the_interest_that_is_left
         device = await a.client("device")
         for topic in ("t", "u", "v"):
             await retain(device, topic, b"1")
-        await m.client("reader", "t", **DURABLE)
-        other = await m.client("other", "u", **DURABLE)
+        await reading(m, "reader", "t", **DURABLE)
+        other = await reading(m, "other", "u", **DURABLE)
         assert (await message_to(other)).topic == "u"
-        await m.client("passing", "v", session_expiry_s=0)
+        await reading(m, "passing", "v", session_expiry_s=0)
         await m.keeps({"t": b"1", "u": b"1", "v": b"1"})
         await link.cut()
         await until(lambda: not state_of(a, m), "the link is down")
-        await other.unsubscribe("u")
+        other.protocol.unsubscribe(["u"])
+        other.flush()
+        await next_of(other, Unsuback)
         await m.stop()
         await device.publish("t", b"", retain=True)
         await m.start()
@@ -193,7 +205,7 @@ async def test_what_a_gateway_owes_survives_its_restart_and_that_of_its_neighbou
         for number in range(2000):
             device.send(f"t/{number}", b"x" * 100, qos=1 + number % 2, retain=True)
         await until(lambda: a.broker.log.retained_count == 2000, "all are retained")
-        await m.client("reader", "t/#", **DURABLE)
+        await reading(m, "reader", "t/#", **DURABLE)
         site = {"a": a, "m": m}[restarted]
         await until(lambda: m.broker.log.retained_count > 100, "some have come")
         await site.stop()
@@ -212,10 +224,10 @@ async def test_copies_cross_a_mosquitto_in_the_middle(tmp_path: Path, qos: int) 
             device = await a.client("device")
             for topic in ("t/1", "t/2", "u/1"):
                 await retain(device, topic, b"1", qos)
-            reader = await b.client("reader", "t/1", session_expiry_s=0)
+            reader = await reading(b, "reader", "t/1", session_expiry_s=0)
             assert (await message_to(reader)).payload == b"1"
             await b.keeps({"t/1": b"1"})
-            wide = await b.client("wide", "t/+", session_expiry_s=0)
+            wide = await reading(b, "wide", "t/+", session_expiry_s=0)
             assert {(await message_to(wide)).topic for _ in range(2)} == {"t/1", "t/2"}
             await b.keeps({"t/1": b"1", "t/2": b"1"})
             await retain(device, "t/2", b"", qos)
