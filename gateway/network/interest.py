@@ -158,9 +158,17 @@ class Interest:
 
 
 def changes_for(side: Side, changes: Iterable[Change]) -> tuple[list[str], list[str]]:
-    """Returns the filters that a side is told newly, and those that it is told are wanted no more."""
-    now = {one: after.includes(side) for one, before, after in changes if before.includes(side) != after.includes(side)}
-    return [one for one in now if now[one]], [one for one in now if not now[one]]
+    """Returns the filters that a side is told newly, and those that it is told are wanted no more.
+
+    One that comes and goes again among the changes, as when the next one covers it, is in neither list.
+    """
+    before: dict[str, bool] = {}
+    now: dict[str, bool] = {}
+    for topic_filter, told_before, told_now in changes:
+        before.setdefault(topic_filter, told_before.includes(side))
+        now[topic_filter] = told_now.includes(side)
+    changed = [one for one in now if now[one] != before[one]]
+    return [one for one in changed if now[one]], [one for one in changed if not now[one]]
 
 
 @lru_cache(SHARED_MAX)

@@ -179,7 +179,10 @@ class Network:
         if changes:
             self.announcer.note(changes)
             for end in list(self.ends.values()):
-                end.tell(changes)
+                try:
+                    end.tell(changes)
+                except Exception:
+                    logger.exception("network: unexpected failure of %s, the other links go on", end.name)
 
     def link_up(self, end: LinkEnd) -> None:
         """A link has come up: it is told of changes from now on, and link states go over it."""

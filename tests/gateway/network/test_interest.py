@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.filters.filter_tree import FilterTree
-from gateway.network.interest import LOCAL, Change, Interest
+from gateway.network.interest import LOCAL, Change, Interest, changes_for
 from gateway.network.zones import Side, Zone
 from wire.topics import matches
 
@@ -275,3 +275,22 @@ def test_as_many_filters_are_counted_for_a_side_as_it_is_told(seed: int) -> None
             assert {one for one in FILTERS if interest.is_told(one, side)} == told
         assert set(interest.filters()) == {topic_filter for topic_filter, _ in wanted}
         assert all(interest.count_local(one) == wanted.count((one, LOCAL)) for one in FILTERS)
+
+
+def test_what_is_told_at_once_is_what_has_changed_in_the_end(seed: int) -> None:
+    """Changes that are told together, as those of one SUBSCRIBE, name no filter that comes and goes again."""
+    chance = random.Random(seed)
+    interest, told, wanted = Interest(), set[str](), list[tuple[str, Side]]()
+    here: Side = ("link", "here")
+    for _ in range(300):
+        changes: list[Change] = []
+        for _ in range(chance.randrange(1, 6)):
+            if wanted and chance.random() < 0.5:
+                changes += interest.want_no_more(*wanted.pop(chance.randrange(len(wanted))))
+            else:
+                wanted.append((chance.choice(FILTERS), chance.choice([LOCAL, here, ("link", "there")])))
+                changes += interest.want(*wanted[-1])
+        added, removed = changes_for(here, changes)
+        assert told.isdisjoint(added) and told.issuperset(removed)
+        told = told - set(removed) | set(added)
+        assert told == set(interest.told_to(here))

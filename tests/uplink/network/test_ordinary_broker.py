@@ -272,3 +272,16 @@ async def _not_of(reader: Client, topic: str) -> Publish:
     while (packet := await message_to(reader)).topic == topic:
         pass
     return packet
+
+
+@pytest.mark.parametrize("filters", [("orders/1/#", "orders/#"), ("$share/g/orders/1", "orders/#")])
+async def test_a_filter_that_the_next_one_of_its_subscribe_covers_leaves_the_wider_one_asked_for(
+    tmp_path: Path, broker: Mosquitto, filters: tuple[str, ...]
+) -> None:
+    (site,) = chain(tmp_path, broker, "a")
+    async with site:
+        await site.linked()
+        reader = await site.client("reader", *filters)
+        await carries(broker, site, reader, "orders/2")
+        other = await site.client("other", "others")
+        await carries(broker, site, other, "others")
