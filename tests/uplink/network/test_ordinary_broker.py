@@ -117,7 +117,8 @@ async def test_filters_that_overlap_bring_each_message_once(tmp_path: Path, brok
             if packet.topic != "marker":
                 found.append(int(packet.payload))
         assert found == expected
-        assert [int((await message_to(one)).payload) for _ in range(5)] == [0, 1, 3, 4, 6]
+        wanted = [number for number in range(20) if number % 3 != 2]
+        assert [int((await message_to(one)).payload) for _ in wanted] == wanted
         assert a.broker.counters.messages_stored - before == 20
         assert a.broker.counters.messages_duplicate == 0
 
