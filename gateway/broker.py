@@ -79,6 +79,7 @@ class Broker:
         self._access_control = AccessControl(
             Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
         )
+        self._access_control.access.other_gateways = self.network.gateways
         self.services = Services(
             config=config,
             counters=log.counters,

@@ -1,5 +1,6 @@
 """What each client may do: client identifiers, topics to publish and subscribe to, origins of its identities."""
 
+from collections.abc import Container
 from pathlib import Path
 
 from gateway.auth.filters import Levels, common, holds, split, takes
@@ -23,6 +24,8 @@ class Access:
         path: their file. Without one a client may do everything but publish below ``$SYS`` and with others' identities.
         gateway: the gateway's name; a client may use it as an origin only if a rule allows it.
 
+    ``other_gateways`` are the names of the other gateways of its network, for which the same holds.
+
     Raises:
         ConfigError: the file cannot be read, or a line is not a rule.
     """
@@ -30,6 +33,7 @@ class Access:
     def __init__(self, path: Path | None = None, gateway: str = "") -> None:
         self._path = path
         self.gateway = gateway
+        self.other_gateways: Container[str] = ()
         self.rules = load_rules(path) if path else None
 
     def reload(self) -> None:
@@ -134,7 +138,9 @@ class Permissions:
         for rule in self._identify:
             if fits_name(rule.what, self.user, origin):
                 return rule.allows
-        return origin in (self._client_id, self.user) and origin != self._access.gateway
+        if origin not in (self._client_id, self.user) or origin == self._access.gateway:
+            return False
+        return origin not in self._access.other_gateways
 
     def may_send(self, message: Message) -> bool:
         """Whether it may publish a message, by its topic name, its response topic, if any, and its identity.

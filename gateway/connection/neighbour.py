@@ -64,6 +64,9 @@ def admit_neighbour(services: Services, admitted: Admitted) -> LinkSettings | No
     if theirs.name == services.config.name:
         text = f"this gateway is named {theirs.name!r} too: each gateway needs a name of its own"
         raise Refused(reasons.NOT_AUTHORIZED, text, is_told=True)
+    if admitted.client_id in services.network.dialled:
+        text = f"{admitted.client_id!r} is the name of a link that this gateway dials"
+        raise Refused(reasons.CLIENT_IDENTIFIER_NOT_VALID, text, is_told=True)
     if differing := services.network.settings(theirs.name).disagreement(theirs):
         raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"the link: {differing}", is_told=True)
     return theirs

@@ -119,7 +119,7 @@ def decode_link(text: str) -> LinkSettings:
     try:
         settings = msgspec.json.decode(text, type=LinkSettings)
         check_name("the gateway's name", settings.name)
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadLink(f"{LINK_PROPERTY}: {error}") from None
     if not settings.name or len(settings.name.encode()) > NAME_BYTES_MAX:
         raise BadLink(f"{LINK_PROPERTY}: expected a name of 1 to {NAME_BYTES_MAX} bytes")

@@ -8,6 +8,7 @@ answer. Changes that come together, as those of one SUBSCRIBE, are told together
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
@@ -28,11 +29,20 @@ UNTOLD = ("$SYS/", RESERVED_TOPICS)
 """Beginnings of topic filters that are for this gateway's own topics: no neighbour is told them."""
 
 
+TOLD_LEVELS_MAX, TOLD_BYTES_MAX = 128, 4096
+"""Of a topic filter that neighbours are told. Each level takes memory at each gateway of the network."""
 GATHER_S = 0.05  # of link states, before circles are looked for
 EARLIER_MAX = 100  # filters that one subscription remembers; beyond it messages may go that are older than it is
+LOOK_PART = 20  # times as long as a look for circles takes, none is taken
 SETTLE_S = 5.0  # in which both ways of a circle carry, so that what is wanted is known along the one that stays
 
 logger = logging.getLogger(__name__)
+
+
+def is_told(topic_filter: str) -> bool:
+    """Whether neighbours may be told a filter; another one counts at this gateway alone."""
+    is_small = topic_filter.count("/") < TOLD_LEVELS_MAX and len(topic_filter.encode()) <= TOLD_BYTES_MAX
+    return is_small and not topic_filter.startswith(UNTOLD)
 
 
 class LinkEnd(Protocol):
@@ -88,6 +98,9 @@ class Network:
         self.aside: frozenset[str] = frozenset()
         self._states = LinkStates(gateway)
         self._looking: asyncio.TimerHandle | None = None
+        self._look_took_s = 0.0
+        self.gateways: set[str] = set()
+        self.dialled: set[str] = set()
         self._settling: dict[str, asyncio.TimerHandle] = {}  # links that are to be set aside
         self._neighbours = {one.name: one for one in neighbours}
         self._publishers: dict[Side, set[str]] = {}
@@ -129,13 +142,13 @@ class Network:
     def want(self, topic_filter: str, side: Side) -> None:
         """One consumer more of a side wants a filter, which may be a shared one."""
         _, bare_filter = parse_shared(topic_filter)
-        if not bare_filter.startswith(UNTOLD):
+        if is_told(bare_filter):
             self._note(self.interest.want(bare_filter, side))
 
     def want_no_more(self, topic_filter: str, side: Side) -> None:
         """One consumer less of a side wants a filter."""
         _, bare_filter = parse_shared(topic_filter)
-        if not bare_filter.startswith(UNTOLD):
+        if is_told(bare_filter):
             self._note(self.interest.want_no_more(bare_filter, side))
 
     def succeed(
@@ -190,6 +203,7 @@ class Network:
         asked = self.interest.count_told(end.zone.side(end.name))
         logger.info("link up", extra=about(**_fields(end), wanted=end.wanted_count, asked=asked))
         if end.neighbour:
+            self.gateways.add(end.neighbour)
             self._flood(self._states.link_up(end.name, end.neighbour, end.zone), but=end)
             for payload in encode(self._states.whole()):
                 end.tell_links(payload)
@@ -206,6 +220,7 @@ class Network:
     def hear_links(self, end: LinkEnd, payload: bytes) -> None:
         """A neighbour tells link states. Raises BadLinkStates."""
         news = self._states.heard(decode(payload))
+        self.gateways.update(state.gateway for state in news.passed_on)
         self._flood(news.passed_on, but=end)
         self._flood(news.own)
         self._look_soon()
@@ -239,11 +254,14 @@ class Network:
     def _look_soon(self) -> None:
         """Looks for circles when the link states that come together are here."""
         if self._looking is None:
-            self._looking = asyncio.get_running_loop().call_later(GATHER_S, self._look)
+            wait_s = max(GATHER_S, LOOK_PART * self._look_took_s)
+            self._looking = asyncio.get_running_loop().call_later(wait_s, self._look)
 
     def _look(self) -> None:
         self._looking = None
+        began_s = time.perf_counter()
         closing = self._states.set_aside()
+        self._look_took_s = time.perf_counter() - began_s
         for name in self.ends:
             if name in closing and name not in self.aside and name not in self._settling:
                 later = asyncio.get_running_loop().call_later(SETTLE_S, self._set_aside, name)

@@ -23,7 +23,7 @@ Source: RFC 2328 (OSPF), sections 12 and 13: link state database, self-originate
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
 import msgspec
@@ -33,10 +33,10 @@ from gateway.config.network import ZONE_BYTES_MAX
 from gateway.network.circles import Circle, Link, circles_at, closing_links, reachable
 from gateway.network.zones import Zone
 
-STATES_MAX = 100_000
-"""The most link states that a gateway keeps: two for each link of the network."""
+STATES_MAX = 10_000
+"""The most link states that a gateway keeps: two for each link of the network. Further ones are not taken in."""
 PAYLOAD_STATES_MAX = 1_000
-PAYLOAD_BYTES_MAX = 8 * 1024 * 1024
+PAYLOAD_BYTES_MAX = 1024 * 1024
 """The most bytes of a payload, before compression: those of as many link states with the longest names."""
 LINK_NAME_MAX = 256
 SERIAL_MAX = 2**53 - 1
@@ -114,7 +114,7 @@ class LinkStates:
     def heard(self, states: Iterable[LinkState]) -> News:
         """Takes in link states that a neighbour tells, and returns what is news to others.
 
-        Raises BadLinkStates, and changes nothing then.
+        What cannot be true or has no room is left out: a neighbour passes on what it has heard from others.
         """
         newest: dict[_Key, LinkState] = {}
         for state in states:
@@ -122,7 +122,7 @@ class LinkStates:
             known = newest.get(key) or self._states.get(key)
             if known is None or state > known:
                 newest[key] = state
-        self._make_room(newest)
+        newest = self._with_room(newest)
         news = News([], [])
         for key, state in newest.items():
             if state.gateway != self._own or (state.is_gone and key not in self._states):
@@ -172,23 +172,24 @@ class LinkStates:
             if end and state.gateway <= state.other and _content(end) == (state.gateway, *_content(state)[1:]):
                 yield Link(state.link, state.gateway, state.other, Zone(state.zone, state.is_one_hop))
 
-    def _make_room(self, newest: Mapping[_Key, LinkState]) -> None:
-        """Forgets link states if there is no room for new ones. Raises BadLinkStates."""
-        for key, state in newest.items():
-            if state.gateway == self._own and state.serial > OWN_SERIAL_MAX:
-                raise BadLinkStates(f"{key[1]!r}, a link of this gateway, has the serial {state.serial}")
-        more = len(newest.keys() - self._states.keys())
+    def _with_room(self, newest: dict[_Key, LinkState]) -> dict[_Key, LinkState]:
+        """Returns those link states that can be true and that there is room for; forgets others to make room."""
+        possible = {
+            key: state for key, state in newest.items() if state.gateway != self._own or state.serial <= OWN_SERIAL_MAX
+        }
+        more = len(possible.keys() - self._states.keys())
         if len(self._states) + more <= STATES_MAX:
-            return
+            return possible
         near = reachable(self._own, self._work_out()[0])
         kept = {
             key: state
             for key, state in self._states.items()
-            if key in newest or state.gateway == self._own or (state.gateway in near and not state.is_gone)
+            if key in possible or state.gateway == self._own or (state.gateway in near and not state.is_gone)
         }
         if len(kept) + more > STATES_MAX:
-            raise BadLinkStates(f"with these there are {len(kept) + more} link states, expected {STATES_MAX} at most")
+            return {key: state for key, state in possible.items() if key in self._states}
         self._states, self._found = kept, None
+        return possible
 
 
 def encode(states: Sequence[LinkState]) -> Iterator[bytes]:
@@ -205,7 +206,7 @@ def decode(payload: bytes) -> list[LinkState]:
         if not unpacker.eof or unpacker.unused_data:
             raise BadLinkStates(f"expected one whole stream of zlib with at most {PAYLOAD_BYTES_MAX} bytes")
         states = _decoder.decode(text)
-    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadLinkStates(str(error)) from None
     if len(states) > PAYLOAD_STATES_MAX:
         raise BadLinkStates(f"{len(states)} link states, expected {PAYLOAD_STATES_MAX} at most")

@@ -45,6 +45,7 @@ from uplink.proxy.cover import Cover
 from uplink.proxy.requests import Asked, Requests
 from uplink.queue import RouteQueue
 from wire.codec.packets import Connack
+from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
 from wire.topics import matches
 
@@ -83,6 +84,7 @@ class DiallingEnd:
         self._neighbour = config.neighbour
         self._always = dict.fromkeys(config.subscribe)
         self._network = network
+        network.dialled.add(link)
         self._queue = queue
         self._counters = counters
         self._problem = problem
@@ -181,6 +183,8 @@ class DiallingEnd:
         self.theirs = None
         name = self._neighbour.name
         if name is None:
+            if find_user_property(connack.properties, HOPS_PROPERTY) is not None:
+                raise LinkDown("the other end is a Holdfast gateway: expected its name [neighbour.name]")
             return
         text = find_user_property(connack.properties, LINK_PROPERTY)
         if text is None:
