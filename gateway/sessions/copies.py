@@ -27,6 +27,7 @@ from gateway.store import MessageLog, retained
 from wire.topics import matches
 
 AT_ONCE = 100  # filters in one search
+FILTERS_MAX = 1000  # of a sweep; beyond it all copies are looked at
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +47,13 @@ class _Sweep:
         self.told_since: dict[str, None] = {}
         self.left: dict[str, None] = {}
         self.renewed: set[str] = set()
+        self.is_done = asyncio.Event()
+
+    def join(self, topic_filters: Iterable[str]) -> None:
+        """Looks below other withdrawn filters as well; it has not begun yet."""
+        self.topic_filters.update(dict.fromkeys(topic_filters))
+        if len(self.topic_filters) > FILTERS_MAX:
+            self.topic_filters = {retained.EVERY_TOPIC: None}
 
     def is_below(self, topic: str) -> bool:
         """Whether a topic is one of those that it looks at."""
@@ -124,19 +132,28 @@ class Copies:
         return any(sweep.is_below(topic) and sweep.removes(topic, self.told(topic)) for sweep in self._sweeps)
 
     async def settle(self) -> None:
-        """Returns when the sweeps are done that have begun."""
-        if self._task is not None:
-            await asyncio.wait({self._task})
+        """Returns when the sweeps are done that have begun or wait."""
+        for sweep in list(self._sweeps):
+            await sweep.is_done.wait()
 
     def close(self) -> None:
         """Stops; the next start compares anew."""
         if self._task is not None:
             self._task.cancel()
+        self._end_all()
+
+    def _end_all(self) -> None:
+        for sweep in self._sweeps:
+            sweep.is_done.set()
+        self._sweeps.clear()
 
     def _begin(self, sweep: _Sweep) -> None:
         if not (self._has_taken or self._log.retained_count):
             return
-        self._sweeps.append(sweep)
+        if len(self._sweeps) > 1 and self._sweeps[-1].removes_all == sweep.removes_all:
+            self._sweeps[-1].join(sweep.topic_filters)  # so that there are two at most, however often filters change
+        else:
+            self._sweeps.append(sweep)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
@@ -144,9 +161,9 @@ class Copies:
         try:
             while self._sweeps:
                 await self._do(self._sweeps[0])
-                self._sweeps.pop(0)
+                self._sweeps.pop(0).is_done.set()
         except sqlite3.Error as error:
-            self._sweeps.clear()
+            self._end_all()
             logger.error("retained messages of %s that are no longer wanted stay: %s", self._publisher, error)
         finally:
             self._task = None
