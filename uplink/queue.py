@@ -136,6 +136,8 @@ class RouteQueue:
         self._begin_lanes(config)
         self._offer_qos_0()
         self.sender: Sender | None = None
+        self.endings: Endings | None = None
+        """Told of messages that wait for what the neighbour wants no more."""
         flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
@@ -372,7 +374,8 @@ class RouteQueue:
         self._offer_qos_0()
         if config is not None:
             self.change_filters(config.sent, endings)
-            if config.neighbour is None and self.interest.subscriptions:
+            is_gateway = config.neighbour is not None and config.neighbour.name is not None
+            if not is_gateway and self.interest.subscriptions:
                 self.interest.forget()
                 self.owed.forget()
                 for cursor in self.cursors:
@@ -426,11 +429,23 @@ class RouteQueue:
         neighbour may be taken before.
         """
         added, removed = self.interest.take(payload, min([cursor.position for cursor in self.cursors]))
+        self._note_withdrawn(added, removed)
         self.owed.want([one.topic_filter for one in added] + self.interest.wanted_again)
         if len(added) + len(removed) > AT_ONCE:
             return self._follow_all(added, removed)
         self._follow(added, removed)
         return None
+
+    def _note_withdrawn(self, added: list[Subscription], removed: list[str]) -> None:
+        """Leaves ranges of what waits for filters that are wanted no more, and for none that takes their place."""
+        if not removed or self.endings is None:
+            return
+        always = self._log.routes.filters_of(self.consumer)
+        for cursor in self.cursors:
+            for subscription in added:
+                if subscription.topic_filter not in always:
+                    cursor.subscribe(subscription)
+            self.endings.withdraw(cursor, [one for one in removed if one not in always])
 
     async def _follow_all(self, added: list[Subscription], removed: list[str]) -> None:
         slice_ = Slice()

@@ -111,7 +111,9 @@ class Routes:
         await self._name_left(left)
 
     def _route(self, config: RouteConfig, queue: RouteQueue | None = None) -> Route:
-        return Route(config, self._gateway_name, self._log, queue, self._services)
+        route = Route(config, self._gateway_name, self._log, queue, self._services)
+        route.queue.endings = self._endings
+        return route
 
     def _start(self, name: str) -> None:
         if self._group is None:  # the gateway ends

@@ -561,11 +561,11 @@ class Client:
             self._session.owe(owed)
 
     async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
-        if self._end is not None and (others := self._end.others_than(packet)) is not None:
-            await self._subscribing.unsubscribe(others)
-            codes = [reasons.SUCCESS]
-        else:
-            codes = await self._subscribing.unsubscribe(packet.filters)
+        others = None if self._end is None else self._end.others_than(packet)
+        if self._end is not None:
+            self._services.subscribers.withdraw(self._session, packet.filters if others is None else others)
+        codes = await self._subscribing.unsubscribe(packet.filters if others is None else others)
+        codes = codes if others is None else [reasons.SUCCESS]
         self._services.network.tell()
         if self._protocol.connected:
             self._protocol.unsuback(packet.packet_identifier, codes)

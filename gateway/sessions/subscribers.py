@@ -206,6 +206,10 @@ class Subscribers:
         self._endings.note(cursor)
         cursor.drop()
 
+    def withdraw(self, session: Session, topic_filters: list[str]) -> None:
+        """A neighbour is about to end some of its subscriptions: what waits for these alone leaves ranges."""
+        self._endings.withdraw(session.cursor, topic_filters)
+
     def give_link(self, session: Session, link: LinkSettings | None) -> None:
         """Makes a session the other end of a link, None: of none; what it wants counts for the link's side then."""
         if link == session.link:

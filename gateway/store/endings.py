@@ -36,6 +36,7 @@ PIECE = 1000  # messages
 TOGETHER = 64  # consumers scanned for at once: what is found for each is in memory until its end
 PAUSE_S = 0.01  # between pieces, so that other tasks run
 RETRY_S = 5.0  # until messages that could not be read are read again
+FILTERS_MAX = 10_000  # of a consumer that goes on without some of them: all are written each time
 CLOSE_S = 5.0  # at most, when the gateway closes
 
 logger = logging.getLogger(__name__)
@@ -234,6 +235,19 @@ class Endings:
             cursor.read_again(cursor.unread_from)
         cursor.tally.stop()  # until it is counted again
         cursor.tally.noticed = Backlog(log.count_behind(cursor.position))
+
+    def withdraw(self, cursor: Cursor, topic_filters: Iterable[str]) -> None:
+        """Some of a consumer's topic filters are about to end. Messages that wait for these alone leave ranges.
+
+        What is in flight may still arrive. Of a consumer with more than FILTERS_MAX filters nothing is noted.
+        """
+        ended = [cursor.filters[one] for one in topic_filters if one in cursor.filters]
+        if not ended or cursor.unread_from >= self._log.head or len(cursor.filters) > FILTERS_MAX:
+            return
+        gone = {one.topic_filter for one in ended}
+        kept = [one for topic_filter, one in cursor.filters.items() if topic_filter not in gone]
+        description = describe(cursor, self._log, set())
+        self._note(msgspec.structs.replace(description, subscriptions=ended, kept=kept), cursor.rights)
 
     def _note(self, description: StoredEnding, rights: Rights) -> None:
         ending = Ending(self._number + 1, description, rights, self._log.gone)

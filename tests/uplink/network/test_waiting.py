@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.support import until
-from tests.uplink.network.sites import message_to
+from tests.uplink.network.sites import message_to, next_of
 from tests.uplink.network.test_modes import pair, state_of
+from wire.codec.packets import Puback
 
 
 @pytest.mark.parametrize("dialling", ["a", "m"])
@@ -52,4 +53,29 @@ async def test_what_waits_for_a_filter_goes_when_a_wider_one_takes_its_place_and
         await device.publish("readings/0", b"20")
         assert [int((await message_to(wide)).payload) for _ in range(11)] == [*range(1, 20, 2), 20]
         assert m.broker.counters.messages_stored == 11
+    await link.cut()
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_what_waits_for_a_filter_that_is_wanted_no_more_leaves_a_range(tmp_path: Path, dialling: str) -> None:
+    a, m, link = await pair(tmp_path, dialling, "active-active")
+    async with a, m:
+        reader = await m.client("reader", "readings", "others", receive_maximum=1)
+        await a.wants("readings", "others")
+        await link.cut()
+        await until(lambda: not state_of(a, m), "the link is down")
+        device = await a.client("device")
+        for number in range(3000):
+            device.send(("readings", "others")[number % 2], b"%d" % number, qos=0 if number % 2 else 1)
+        for _ in range(1500):
+            await next_of(device, Puback)
+        await reader.unsubscribe("readings")
+        await m.broker.log.submit([])
+        await link.open()
+        await a.wants("others")
+        await device.publish("others", b"marker")
+        while (await message_to(reader)).payload != b"marker":
+            pass
+        came = m.broker.counters.messages_stored - 1
+        await until(lambda: a.broker.counters.messages_dropped["ended"] == 1500 - came, "a range has the rest")
     await link.cut()
