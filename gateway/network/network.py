@@ -12,6 +12,8 @@ import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from gateway.config.network import NeighbourConfig
 from gateway.log_fields import about
 from gateway.network.announcements import Announcer
@@ -119,6 +121,11 @@ class Network:
     def settings(self, name: str) -> LinkSettings:
         """Returns the settings of a link that a neighbour dials, as this gateway has them."""
         return listening_settings(self.gateway, self.neighbour(name))
+
+    def as_configured(self, theirs: LinkSettings) -> LinkSettings:
+        """Returns the stored settings of a link that a neighbour dials, with zone, hops and mode as configured now."""
+        one = self.neighbour(theirs.name)
+        return msgspec.structs.replace(theirs, zone=one.zone, hops=one.hops, mode=one.mode)
 
     def conditions(self, theirs: LinkSettings) -> Conditions:
         """Returns what messages have to pass that go to a neighbour which dials this gateway."""

@@ -239,7 +239,12 @@ class Subscribers:
             self._network.want(topic_filter, session.side)
 
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
-        """Adds a stored session's subscriptions, by topic filter; that of a shared one has its share name."""
+        """Adds a stored session's subscriptions, by topic filter; that of a shared one has its share name.
+
+        The settings of a link are those that are configured now.
+        """
+        if session.link is not None:
+            self.give_link(session, self._network.as_configured(session.link))
         for topic_filter, subscription in subscriptions.items():
             if parse_shared(topic_filter)[0] is not None:
                 self._join(session, topic_filter, subscription)
