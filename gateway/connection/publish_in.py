@@ -38,7 +38,6 @@ from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED
 
 TOPICS_REMEMBERED = 4096
 ORIGINS_REMEMBERED = 1024
-UNCONDITIONAL = Conditions()
 logger = logging.getLogger(__name__)
 
 WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
@@ -117,7 +116,8 @@ class Intake:
         is_from_broker: whether a route's broker sends the messages.
         copies: the copies of the link, if another gateway sends the messages. One that came over a link before is not
             stored again.
-        conditions: what messages have to pass on arrival. One that does not is accepted, and leaves a range.
+        conditions: what messages have to pass on arrival, if anything. One that does not is accepted, and leaves a
+            range.
 
     ``taken`` is how many messages were taken.
     """
@@ -135,7 +135,7 @@ class Intake:
         keeps_identities: bool = False,
         is_from_broker: bool = False,
         copies: Copies | None = None,
-        conditions: Conditions = UNCONDITIONAL,
+        conditions: Conditions | None = None,
     ) -> None:
         self._services = services
         self._protocol = protocol
@@ -175,7 +175,7 @@ class Intake:
         elif message.has_passed(self._services.log.hop):
             self._services.counters.messages_returned += 1
             self._accept_unstored(packet)
-        elif not self._conditions.passes(message):
+        elif self._conditions is not None and not self._conditions.passes(message):
             self._services.log.drop(FILTERED, GATEWAY, message)
             self._accept_unstored(packet)
         elif packet.packet_identifier is None:
@@ -377,7 +377,7 @@ class Intake:
         """Whether messages of these topics may be stored now without a look at each of them."""
         if self._waiting or not self._services.log.audience.learn(topics):
             return False
-        if any(map(self._conditions.concern, topics)):
+        if self._conditions is not None and any(map(self._conditions.concern, topics)):
             return False
         if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
             return False
