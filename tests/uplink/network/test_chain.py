@@ -155,7 +155,10 @@ async def test_a_reconnect_with_unchanged_interest_takes_few_bytes(tmp_path: Pat
         for site in (a, m):
             await site.client("reader", *(f"{site.name}/topic/number/{number}" for number in range(2000)))
         await until(lambda: len(a.wanted_by_neighbours()) == len(m.wanted_by_neighbours()) == 2000, "all is told")
-        await until(lambda: dialler.routes.states[0].connected, "all is answered")
+        for number, (site, neighbour) in enumerate(((a, m), (m, a), (a, m))):  # a link keeps the order: all is answered
+            marker = f"marker/{number}"
+            await site.client(f"marker-{number}", marker)
+            await until(lambda: marker in neighbour.wanted_by_neighbours(), "the marker is told")  # noqa: B023
         await link.cut()
         sizes.clear()
         await link.open()
