@@ -10,7 +10,7 @@ from tools.lab.torture.network.faults import FAULTS, possible
 from tools.lab.torture.network.oracle import Outcome, judge, late
 from tools.lab.torture.network.plan import Plan, draw
 from tools.lab.torture.network.site import Site
-from tools.lab.torture.uplink.run import Strike
+from tools.lab.torture.uplink.strikes import Strike, draw_strikes, strike_all
 
 RUN_DEADLINE_S = 180.0
 LATE_S, LATE_EVERY_S = 10.0, 0.1
@@ -22,11 +22,7 @@ def drawn(seed: int, faults: int, messages: int, kinds: list[str], has_broker: b
     plan = draw(chance, has_broker)
     while not (allowed := possible(plan, kinds)):
         plan = draw(chance, has_broker)
-    strikes: list[str] = []
-    while len(strikes) < faults:
-        strikes += chance.sample(allowed, len(allowed))
-    places = sorted(chance.sample(range(messages), min(faults, messages)))
-    return plan, [Strike(at, kind, chance.getrandbits(32)) for at, kind in zip(places, strikes, strict=False)]
+    return plan, draw_strikes(chance, allowed, faults, messages)
 
 
 async def run(
@@ -42,7 +38,7 @@ async def run(
             async with asyncio.TaskGroup() as group:
                 for publisher in site.publishers:
                     group.create_task(publisher.run())
-                await _strike(outcome, site, strikes, messages)
+                await strike_all(outcome, site, FAULTS, strikes, messages)
             await site.drained()
             await _complete(site)
     except* TimeoutError:
@@ -63,20 +59,3 @@ async def _complete(site: Site) -> None:
         async with asyncio.timeout(LATE_S):
             while late(site):
                 await asyncio.sleep(LATE_EVERY_S)
-
-
-async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages: int) -> None:
-    """Strikes while messages flow: those up to the next fault. Raises ProcessFailed."""
-    ends = [strike.at for strike in strikes[1:]] + [messages]
-    for strike, end in zip(strikes, ends, strict=True):
-        site.allow(strike.at)
-        await site.reached(strike.at)
-        site.allow(end)
-        await FAULTS[strike.fault](site, random.Random(strike.seed))
-        outcome.faults += 1
-        outcome.struck[strike.fault] = outcome.struck.get(strike.fault, 0) + 1
-        for gateway in site.gateways:
-            if not gateway.process.running:
-                site.violations.append(f"{gateway.name} has ended by itself, in {strike.fault}")
-                await gateway.start()
-    site.allow(messages)

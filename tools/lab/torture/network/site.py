@@ -242,15 +242,12 @@ class Site:
             has_ended.set()
             await publishing
 
-    def allow(self, messages: int) -> None:
-        """Lets the publishers send so many messages together."""
-        for publisher in self.publishers:
-            publisher.allow(-(-messages // len(self.publishers)))
-
-    async def reached(self, messages: int) -> None:
-        """Returns when the gateways have acknowledged about so many messages."""
-        share = messages // len(self.publishers)
-        await asyncio.gather(*(publisher.reached(min(share, publisher.count)) for publisher in self.publishers))
+    async def start_ended(self, fault: str) -> None:
+        """Starts each gateway again that has ended by itself in a fault, and notes it as a violation."""
+        for gateway in self.gateways:
+            if not gateway.process.running:
+                self.violations.append(f"{gateway.name} has ended by itself, in {fault}")
+                await gateway.start()
 
     async def drained(self) -> None:
         """Returns when a marker of each publisher has come to each subscriber, behind all else; notes what has not."""

@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.site import Site
+from tools.lab.torture.uplink.strikes import Strike, draw_strikes, strike_all
 from wire.link_numbers import Statement
 
 RUN_DEADLINE_S = 240.0
@@ -20,14 +20,6 @@ TOLD_MAX = 10  # messages by number
 COMPLAINTS = re.compile(
     r"Traceback|never retrieved|never awaited|unexpected failure|Task was destroyed|ends by a failure of its own"
 )
-
-
-class Strike(NamedTuple):
-    """A fault: it strikes when the gateway has acknowledged so many messages."""
-
-    at: int
-    fault: str
-    seed: int
 
 
 @dataclass
@@ -61,12 +53,7 @@ def draw(seed: int, faults: int, messages: int, kinds: list[str]) -> tuple[bool,
     chance = random.Random(seed)
     is_secure = bool(SECURE_ONLY.issuperset(kinds)) or chance.random() < 0.5
     allowed = [kind for kind in kinds if is_secure or kind not in SECURE_ONLY]
-    drawn: list[str] = []
-    while len(drawn) < faults:
-        drawn += chance.sample(allowed, len(allowed))
-    places = sorted(chance.sample(range(messages), min(faults, messages)))
-    strikes = [Strike(at, kind, chance.getrandbits(32)) for at, kind in zip(places, drawn, strict=False)]
-    return is_secure, strikes, chance
+    return is_secure, draw_strikes(chance, allowed, faults, messages), chance
 
 
 async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str]) -> None:
@@ -89,7 +76,7 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
             async with asyncio.TaskGroup() as group:
                 for publisher in site.publishers:
                     group.create_task(publisher.run())
-                await _strike(outcome, site, strikes, messages)
+                await strike_all(outcome, site, FAULTS, strikes, messages)
             await site.drained()
     except* TimeoutError:
         site.violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
@@ -103,22 +90,6 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
     found = judge(outcome, site, came, site.damaged() if site.is_damaged else 0)
     told = ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
     outcome.violations += [f"--seed {seed}: {fault} ({told})" for fault in found]
-
-
-async def _strike(outcome: Outcome, site: Site, strikes: list[Strike], messages: int) -> None:
-    """Strikes while messages flow: those up to the next fault. Raises ProcessFailed."""
-    ends = [strike.at for strike in strikes[1:]] + [messages]
-    for strike, end in zip(strikes, ends, strict=True):
-        site.allow(strike.at)
-        await site.reached(strike.at)
-        site.allow(end)
-        await FAULTS[strike.fault](site, random.Random(strike.seed))
-        outcome.faults += 1
-        outcome.struck[strike.fault] = outcome.struck.get(strike.fault, 0) + 1
-        if not site.process.running:
-            site.violations.append(f"the gateway has ended by itself, in {strike.fault}")
-            await site.start()
-    site.allow(messages)
 
 
 def complaints(log: Iterable[str]) -> list[str]:

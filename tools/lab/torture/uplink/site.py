@@ -178,15 +178,11 @@ class Site:
         with contextlib.suppress(ProcessLookupError):  # a gateway that has ended
             resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, -1))
 
-    def allow(self, messages: int) -> None:
-        """Lets the publishers send so many messages together."""
-        for publisher in self.publishers:
-            publisher.allow(-(-messages // len(self.publishers)))
-
-    async def reached(self, messages: int) -> None:
-        """Returns when the gateway has acknowledged about so many messages."""
-        share = messages // len(self.publishers)
-        await asyncio.gather(*(publisher.reached(min(share, publisher.count)) for publisher in self.publishers))
+    async def start_ended(self, fault: str) -> None:
+        """Starts the gateway again if it has ended by itself in a fault, and notes it as a violation."""
+        if not self.process.running:
+            self.violations.append(f"the gateway has ended by itself, in {fault}")
+            await self.start()
 
     async def settled(self) -> None:
         """Returns when nothing is in flight between publishers and gateway."""
