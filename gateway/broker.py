@@ -36,6 +36,8 @@ from gateway.store import Cursor, Endings, MessageLog, StoredWill, Work
 from gateway.timers import Timers
 from wire import reasons
 
+CATCH_UP_S = 2.0  # for clients that send without end, or wait for room in the store, when the broker closes
+
 logger = logging.getLogger(__name__)
 
 
@@ -134,6 +136,8 @@ class Broker:
         self._wills.close()
         with contextlib.suppress(sqlite3.Error):  # each client learns it from the failure of its own message
             await self.log.submit([])
+            await self._catch_up()
+            await self.log.submit([])
         for connection in list(self._connections):
             connection.disconnect(reasons.SERVER_SHUTTING_DOWN)
         await self.listeners.close()
@@ -149,6 +153,13 @@ class Broker:
         await self.sessions.close()
         await self._devices.close()
         await self._access_control.close()
+
+    async def _catch_up(self) -> None:
+        """Lets the connections act on what has come: a message whose PUBACK is not read goes to its client again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S):
+                for connection in list(self._connections):
+                    await connection.caught_up()
 
     def reload(self) -> None:
         """Reads accounts, access rules and certificates again, and disconnects the users with a changed account.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.connection.connection import Client as ServedClient
+from gateway.connection.client import Client as ServedClient
 from gateway.connection.connection import Connection
 from gateway.delivery.sender import Sender
 from gateway.listeners.stream import StreamPort

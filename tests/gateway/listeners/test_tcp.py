@@ -9,8 +9,8 @@ import pytest
 from gateway.config.schema import TcpConfig
 from gateway.errors import ListenError
 from tests.gateway.listeners.host import hosting, port_number
-from tests.gateway.support import LONG_S, Client, running, tcp_port, until
-from wire.codec.packets import Disconnect, Puback
+from tests.gateway.support import LONG_S, Client, connected, running, subscribed, tcp_port, until
+from wire.codec.packets import Disconnect, Puback, Publish
 
 
 async def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -57,6 +57,18 @@ async def test_a_broker_that_has_closed_has_dropped_the_clients_that_stay(tmp_pa
         lingering.send(b"still here")
         with pytest.raises(ConnectionError):  # nothing was left to discard it
             lingering.send(b"still here")
+
+
+async def test_a_message_that_was_acknowledged_before_the_broker_closes_does_not_come_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        client = await subscribed(broker, "client", "a")
+        await (await connected(broker, "publisher")).publish("a")
+        client.protocol.subscribe([("b", 1)])  # while this one is written, the PUBACK behind it waits
+        client.acknowledge(await client.expect(Publish))
+    async with running(tmp_path) as broker:
+        client = await connected(broker, "client")
+        assert client.connack.session_present
+        await client.expect_no_message()
 
 
 async def test_what_has_come_is_acknowledged_before_the_broker_closes(tmp_path: Path) -> None:

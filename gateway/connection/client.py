@@ -1,0 +1,229 @@
+"""One connected client: what its packets do to its session, the log and its subscriptions."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from gateway.auth.permissions import Permissions
+from gateway.connection.neighbour import LinkLine, ListeningEnd
+from gateway.connection.publish_in import Intake, Topics
+from gateway.connection.services import Services
+from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
+from gateway.delivery import Peer, RetainedCursor, Sender, Window
+from gateway.log_fields import about
+from gateway.network.topology import BadLinkStates
+from gateway.port import Port
+from gateway.selectors import BadSelector
+from gateway.sessions.session import Session
+from gateway.store import AckBatch
+from wire import reasons
+from wire.bulk.connection import Acknowledgements, BulkServerConnection
+from wire.bulk.reader import Publishes
+from wire.codec.packets import (
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Subscribe,
+    Unsubscribe,
+)
+from wire.identity import KEEP, RECEIVE, find_wishes
+from wire.packet_types import PUBCOMP, PUBREC, PUBREL
+
+logger = logging.getLogger(__name__)
+
+
+class Client:
+    """Serves a client from its CONNACK on, until its connection ends.
+
+    Args:
+        services: the parts of the gateway that it uses.
+        protocol: the connection, already accepted.
+        port: the line under the connection.
+        session: its session.
+        permissions: what the client may do.
+        topics: the topic names that may take the fast path.
+        name: its name in the log.
+        answered: called when answers wait to be sent.
+        failed: ends the connection because of a fault of ours; called with a text.
+        disconnect: ends the connection with a reason code.
+        end: this end of the link, if the client is a neighbour.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        protocol: BulkServerConnection,
+        port: Port,
+        session: Session,
+        permissions: Permissions,
+        topics: Topics,
+        name: str,
+        *,
+        answered: Callable[[], None],
+        failed: Callable[[str], None],
+        disconnect: Callable[[int], None],
+        end: ListeningEnd | None = None,
+    ) -> None:
+        self._end = end
+        self._protocol, self._session = protocol, session
+        self._name, self._peer = name, port.peer
+        self._services, self._failed = services, failed
+        self._acks = AckBatch(services.log.submit, answered, failed)
+        connect = protocol.connect_packet
+        wishes = [] if connect is None else find_wishes(connect.properties)
+        keeps = KEEP in wishes
+        self._intake = Intake(
+            services,
+            protocol,
+            session,
+            permissions,
+            self._acks,
+            topics,
+            disconnect,
+            keeps_identities=keeps,
+            copies=services.copies.of(session.client_id) if end is not None else None,
+        )
+        self._subscribing = Subscribing(services, session, permissions)
+        has_identity = RECEIVE in wishes
+        hop = services.log.hop if keeps and has_identity else ""  # it is a route
+        line = port if end is None else LinkLine(port, end)
+        peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop)
+        shift = services.shifts.of(session.holding.owner)
+        self._window = Window(peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters)
+        self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
+        self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained)
+        services.subscribers.feed(session, self._sender)
+
+    async def handle(self, packet: Packet) -> None:
+        """Acts on a packet. Raises sqlite3.Error when what it asks for could not be saved."""
+        match packet:
+            case Publish():
+                if self._end is None or not self._hear(packet, self._end):
+                    self._intake.handle_publish(packet)
+            case Pubrel():
+                self._intake.take_pubrels([packet.packet_identifier])
+            case Puback():
+                self._note_refusal(packet)
+                self._window.handle_pubacks([packet.packet_identifier])
+            case Pubrec():
+                self._handle_pubrec(packet)
+            case Pubcomp():
+                self._window.handle_pubcomps([packet.packet_identifier])
+            case Subscribe():
+                self.note_packet()
+                await self._handle_subscribe(packet)
+            case Unsubscribe():
+                self.note_packet()
+                await self._handle_unsubscribe(packet)
+
+    def _hear(self, packet: Publish, end: ListeningEnd) -> bool:
+        """Takes what a neighbour tells of its network; returns whether a packet is that."""
+        try:
+            return end.hear(packet)
+        except BadLinkStates as error:
+            self._failed(f"the neighbour's link states: {error}")
+            return True
+
+    def note_packet(self) -> None:
+        """Counts a packet other than a PUBLISH or an acknowledgement for the client's rate."""
+        self._intake.note_packet()
+
+    def may_take(self, topics: Iterable[str]) -> bool:
+        """Whether messages of these topics may take the fast path now."""
+        return self._intake.may_take(topics)
+
+    def take(self, step: Publishes | Acknowledgements) -> None:
+        """Acts on many packets of one kind, on the fast path."""
+        if isinstance(step, Publishes):
+            self._intake.take_publishes(step)
+        elif step.packet_type == PUBREL:
+            self._intake.take_pubrels(step.identifiers)
+        elif step.packet_type == PUBREC:
+            self._window.handle_pubrecs(step.identifiers, self._acks.add)
+        elif step.packet_type == PUBCOMP:
+            self._window.handle_pubcomps(step.identifiers)
+        else:
+            self._window.handle_pubacks(step.identifiers)
+
+    def end_batch(self) -> None:
+        """Submits the work of the packets that came together."""
+        self._acks.end()
+
+    async def wait_for_subscribers(self) -> None:
+        """Waits while many of the owner's QoS 0 messages have not been handed to their subscribers."""
+        await self._intake.wait_for_subscribers()
+
+    async def wait_for_room(self) -> None:
+        """Waits while the gateway should not read more from this client."""
+        await self._intake.wait_for_room()
+
+    def stop(self) -> None:
+        """Ends with its connection. What came over it is written before anything that comes over the next one."""
+        self._acks.end()
+        self._intake.stop()
+        self._sender.stop()
+        if self._end is not None:
+            self._end.stop()
+
+    async def _handle_subscribe(self, packet: Subscribe) -> None:
+        await self._acks.settle()  # what the client has published before is older than its subscription
+        if self._has_ended():
+            return  # its session may have ended too
+        self._retained.expect()
+        problem = ""
+        try:
+            codes, owed = await self._subscribing.subscribe(packet)
+        except BadSelector as error:
+            codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
+            problem = f"{SELECT_PROPERTY}: {error}"
+        self._services.network.tell()
+        if self._end is not None:
+            self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
+        self._note_refused_filters(packet, codes, problem)
+        if not self._has_ended():
+            self._protocol.suback(packet.packet_identifier, codes, problem)
+            self._retained.add(owed)
+            self._sender.send_retained()
+            async for message, grant in self._subscribing.announced(packet, codes):
+                if self._has_ended():
+                    break
+                self._sender.send_now(message, grant)
+        else:
+            self._session.owe(owed)
+
+    async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
+        others = None if self._end is None else self._end.others_than(packet)
+        if self._end is not None:
+            self._services.subscribers.withdraw(self._session, packet.filters if others is None else others)
+        codes = await self._subscribing.unsubscribe(packet.filters if others is None else others)
+        codes = codes if others is None else [reasons.SUCCESS]
+        self._services.network.tell()
+        if self._protocol.connected:
+            self._protocol.unsuback(packet.packet_identifier, codes)
+
+    def _note_refused_filters(self, packet: Subscribe, codes: list[int], problem: str) -> None:
+        """Logs one line for a SUBSCRIBE, however many of its filters were refused."""
+        refused = [place for place, code in enumerate(codes) if code >= reasons.UNSPECIFIED_ERROR]
+        if refused:
+            first, code = packet.filters[refused[0]][0], codes[refused[0]]
+            client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._peer}
+            what = {"filter": first, "refused": len(refused), "reason": problem or reasons.describe(code)}
+            logger.warning("subscription refused", extra=about(**client, **what))
+
+    def _has_ended(self) -> bool:
+        """Whether the connection has ended, as it may while a method waits."""
+        return not self._protocol.connected
+
+    def _handle_pubrec(self, packet: Pubrec) -> None:
+        if self._note_refusal(packet):
+            self._window.handle_pubcomps([packet.packet_identifier])
+        else:
+            self._window.handle_pubrecs([packet.packet_identifier], self._acks.add)
+
+    def _note_refusal(self, packet: Puback | Pubrec) -> bool:
+        refused = packet.reason_code >= reasons.UNSPECIFIED_ERROR
+        if refused:
+            logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
+        return refused
