@@ -27,6 +27,12 @@ MEASURE_REST_TIMES = 20  # at least this many times as long as a measurement tak
 DROPPING_ENDS_S = 60.0  # without a drop, until the store counts as full no more
 DISCARD_PAUSE_S = 0.02  # between two looks, so that one read of the file finds the oldest for many messages
 
+FULL_NOTES = {
+    "discard_old": "full, the oldest messages are dropped",
+    "reject_incoming": "full, new messages are refused",
+    "flow_control": "full, publishers and neighbours wait",
+}
+
 logger = logging.getLogger(__name__)
 
 
@@ -302,9 +308,13 @@ class Limits:
             tally.estimate()
 
     @property
-    def is_dropping(self) -> bool:
-        """Whether within the last minute the store was full and dropped messages that a consumer still needed."""
-        return self._dropping is not None
+    def full_note(self) -> str:
+        """What becomes of messages while the store is full, or was in the last minute; "" if it has room."""
+        when_full = self._store.when_full
+        if when_full == "discard_old":
+            return FULL_NOTES[when_full] if self._dropping is not None else ""
+        self._make_room()
+        return FULL_NOTES[when_full] if self._store_is_full() else ""
 
     def _note_dropping(self) -> None:
         if not self._is_open:

@@ -63,7 +63,7 @@ class Overview:
 
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
-        full = ["message store: full, the oldest messages are dropped"] if self._limits.is_dropping else []
+        full = [f"message store: {note}"] if (note := self._limits.full_note) else []
         return (
             full
             + [

@@ -71,3 +71,21 @@ async def test_a_store_that_drops_messages_says_when_that_begins_and_ends(
         monkeypatch.setattr("gateway.limits.DROPPING_ENDS_S", 0.05)
         await publish_numbers(publisher, 20)
         await until(lambda: "full no more" in caplog.text and not broker.overview.notes(), "it is over")
+
+
+@pytest.mark.parametrize(
+    ("when_full", "note"),
+    [("reject_incoming", "new messages are refused"), ("flow_control", "publishers and neighbours wait")],
+)
+async def test_a_store_that_takes_no_message_says_so_until_it_has_room(
+    tmp_path: Path, when_full: str, note: str
+) -> None:
+    async with limited(tmp_path, max_messages=10, when_full=when_full) as broker:
+        await away(broker, "a")
+        publisher = await connected(broker, "publisher")
+        await publish_numbers(publisher, 9)
+        assert broker.overview.notes() == []
+        await publish_numbers(publisher, 1)
+        assert broker.overview.notes() == [f"message store: full, {note}"]
+        await received(broker, 10)
+        await until(lambda: not broker.overview.notes(), "it has room")

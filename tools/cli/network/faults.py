@@ -1,15 +1,18 @@
 """What is wrong in a network of gateways, found in their configurations before any of them starts."""
 
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from itertools import combinations
 from pathlib import Path
 from shlex import quote
 
 from gateway.auth.filters import common, holds, split
 from gateway.auth.rules import IDENTIFY, PUBLISH, WITHOUT_USER, Rule, fill
+from gateway.config.schema import TcpConfig, WebSocketConfig
 from gateway.network.disjoint import disjoint
 from tools.cli.network.paths import Paths, TwoPaths
 from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
+from uplink.server import parse_server
 
 PAIRS_SHOWN = 5
 
@@ -30,11 +33,12 @@ def same_names(plan: Plan) -> Iterator[Finding]:
 
 def unknown_neighbours(plan: Plan) -> Iterator[Finding]:
     """Neighbours that none of the files is of, and neighbours that do not connect."""
-    for link in plan.links:
+    links = plan.links + plan.standing_in
+    for link in links:
         if link.neighbour.name and not link.listening:
             text, is_warning = _unknown(plan, link.neighbour.name)
-            yield link.finding("neighbour.name", text, is_warning=is_warning)
-    dialled = {(link.dialling.name, link.other) for link in plan.links}
+            yield link.finding(f"neighbour.{link.name_key}", text, is_warning=is_warning)
+    dialled = {(link.dialling.name, link.other) for link in links}
     for site in plan.sites:
         for number, one in enumerate(site.config.neighbour):
             key = f"neighbour[{number}].name"
@@ -51,12 +55,14 @@ def _unknown(plan: Plan, name: str) -> tuple[str, bool]:
     for site in plan.sites:
         if name.casefold() in (site.name.casefold(), Path(site.file).stem.casefold()):
             return f"{name!r}: the gateway in {site.file} has the name {site.name!r}: write that here, or there", False
-    return f"{name!r}: none of these files is of a gateway with this name: check its file too", True
+    similar = get_close_matches(name, plan.by_name, n=1)
+    meant = f"; or is {similar[0]!r} meant?" if similar else ""
+    return f"{name!r}: none of these files is of a gateway with this name: check its file too{meant}", True
 
 
 def differing_ends(plan: Plan) -> Iterator[Finding]:
     """Links whose ends differ in zone, hops or mode, so that the login is refused."""
-    for link in plan.links:
+    for link in plan.links + plan.standing_in:
         if link.listening:
             table, settings = link.listening.neighbour(link.dialling.name)
             for key in ("zone", "hops", "mode"):
@@ -65,6 +71,19 @@ def differing_ends(plan: Plan) -> Iterator[Finding]:
                     place = f"{table}.{key}" if "[" in table else f"no table [[neighbour]] for {link.dialling.name!r}"
                     text = f"{here!r}, but {there!r} in {link.listening.file} ({place}): make both the same"
                     yield link.finding(f"neighbour.{key}", text)
+
+
+def other_ports(plan: Plan) -> Iterator[Finding]:
+    """Routes to a port on which the neighbour does not listen."""
+    for link in plan.links:
+        if link.listening is None:
+            continue
+        there = [one.port for one in link.listening.config.listener if isinstance(one, TcpConfig | WebSocketConfig)]
+        port = parse_server(link.route.broker).port
+        if 0 not in there and port not in there:
+            listens = f"on {', '.join(map(str, there))}" if there else "on no TCP port"
+            text = f"port {port}, but in {link.listening.file} the gateway listens {listens}: write that port here"
+            yield link.finding("broker", f"{text}, unless a proxy between them changes it", is_warning=True)
 
 
 def differing_zones(plan: Plan) -> Iterator[Finding]:
@@ -111,7 +130,7 @@ def repeated_links(plan: Plan) -> list[PlannedLink]:
 
 def missing_rules(plan: Plan) -> Iterator[Finding]:
     """Rules that a neighbour needs to log in, and to send and receive."""
-    for link in plan.links:
+    for link in plan.links + plan.standing_in:
         site = link.listening
         if site is None:
             continue
@@ -236,6 +255,7 @@ Look = Callable[[Plan], Iterator[Finding]]
 LOOKS: tuple[Look, ...] = (
     same_names,
     unknown_neighbours,
+    other_ports,
     differing_ends,
     differing_zones,
     routes_to_one_neighbour,

@@ -4,7 +4,9 @@ It is here and not in `gateway.network`, because it knows routes, which a gatewa
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from gateway.auth.permissions import Access
 from gateway.config.load import is_loopback
@@ -63,13 +65,16 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class PlannedLink:
-    """A route to a neighbour. ``listening`` is the gateway that it dials, None for a broker and without its file."""
+    """A route to a neighbour. ``listening`` is the gateway that it dials, None for a broker and without its file.
+    ``name_key`` is the key that names the neighbour: `fallback_names` for one at a fallback of the route.
+    """
 
     dialling: Site
     number: int
     route: RouteConfig
     neighbour: RouteNeighbourConfig
     listening: Site | None
+    name_key: str = "name"
 
     @property
     def key(self) -> str:
@@ -100,7 +105,8 @@ class PlannedLink:
 class Plan:
     """The network of several gateways.
 
-    ``links`` are in the order of the files and of the routes in them. ``brokers`` has the URLs of the ordinary brokers
+    ``links`` are in the order of the files and of the routes in them. ``standing_in`` are those to the gateways at the
+    fallbacks of routes, which never carry beside the route's own link. ``brokers`` has the URLs of the ordinary brokers
     that are neighbours.
     """
 
@@ -108,6 +114,12 @@ class Plan:
         self.sites = sites
         self.by_name = {site.name: site for site in reversed(sites)}
         self.links = list(self._links())
+        self.standing_in = [
+            replace(link, neighbour=standing_in, listening=self.by_name.get(name), name_key="fallback_names")
+            for link in self.links
+            for name in link.neighbour.fallback_names
+            if (standing_in := msgspec.structs.replace(link.neighbour, name=name))
+        ]
         self.brokers = {link.other for link in self.links if link.neighbour.name is None}
 
     def _links(self) -> Iterator[PlannedLink]:

@@ -107,6 +107,41 @@ def test_a_neighbour_without_a_file_is_a_warning_and_one_whose_file_has_another_
         assert "has the name" in found and "write that here, or there" in found
 
 
+def test_a_name_that_is_nearly_that_of_a_gateway_is_named_beside_it() -> None:
+    (found,) = texts({"A": gateway("A", route("hub", "munch")), "x": gateway("munich")})
+    assert found.endswith("check its file too; or is 'munich' meant?")
+
+
+def test_the_gateways_at_the_fallbacks_of_a_route_are_looked_at_too() -> None:
+    keys = 'fallback_names = ["N", "O"]'
+    dialling = gateway("A", route("M", "M", keys))
+    table = '[[neighbour]]\nname = "A"\nmode = "active-passive"'
+    assert texts({"A": dialling, "M": gateway("M"), "N": gateway("N", table)}) == [
+        "A.toml: route[0].neighbour.fallback_names: 'O': none of these files is of a gateway with this name: "
+        "check its file too",
+        "A.toml: route[0].neighbour.mode: 'active-active', but 'active-passive' in N.toml (neighbour[0].mode): "
+        "make both the same",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listener", "port", "listens"),
+    [
+        ('kind = "tcp"\nport = 1884', 1883, "on 1884"),
+        ('kind = "tcp"\nport = 1884', 1884, ""),
+        ('kind = "tcp"\nport = 0', 1883, ""),
+        ('kind = "unix"\npath = "s"', 1883, "on no TCP port"),
+    ],
+)
+def test_a_route_to_a_port_on_which_its_neighbour_does_not_listen_is_a_warning(
+    listener: str, port: int, listens: str
+) -> None:
+    files = {"A": gateway("A", route(f"M:{port}", "M")), "M": gateway("M", f"[[listener]]\n{listener}")}
+    text = f"port {port}, but in M.toml the gateway listens {listens}: write that port here"
+    said = f"A.toml: route[0].broker: {text}, unless a proxy between them changes it"
+    assert texts(files) == ([said] if listens else [])
+
+
 def test_a_table_for_a_neighbour_that_does_not_connect_is_found() -> None:
     table = '[[neighbour]]\nname = "A"'
     assert texts({"M": gateway("M", table), "A": gateway("A")}) == [
