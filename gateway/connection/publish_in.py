@@ -20,6 +20,7 @@ from gateway.store import (
     AckBatch,
     Masks,
     PublishBatch,
+    SeenNote,
     Standing,
     Work,
     masks_of,
@@ -154,6 +155,8 @@ class Intake:
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
         self._seen = services.log.seen
+        self._note: SeenNote | None = None  # of the messages in this batch
+        self._noted_in = 0
         self._copies = copies
         self._conditions = conditions
         self._awaits_commit = False  # of a message with the same identity as the first that waits
@@ -284,7 +287,7 @@ class Intake:
         code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
         work = self._services.publishing.publish(part, self._copies)
         if masks and code == SUCCESS:
-            work.append(self._seen.note(masks))
+            work += self._note_seen(masks)
         elif masks:
             work.remove(part)
         copies = self._copies if isinstance(part, Message) and part.retain else None
@@ -298,6 +301,17 @@ class Intake:
             if self._session.durable:
                 notes.append(qos2.note_incoming(self._session.client_id, identifiers))
             self._acks.add(lambda: self._received(identifiers, code, remark), *work, *notes)
+
+    def _note_seen(self, masks: Masks) -> list[SeenNote]:
+        """Notes identities with the messages that came together; returns the work to add for it: one for all of them.
+
+        A work for each message would take a tenth of the time that storing the message takes.
+        """
+        if self._note is not None and self._noted_in == self._acks.gathering:
+            self._seen.note_too(self._note, masks)
+            return []
+        self._note, self._noted_in = self._seen.note(masks), self._acks.gathering
+        return [self._note]
 
     def _is_repeated(self, message: Message, *, is_known: bool) -> bool:
         """Whether a message that came over the link is not to be published, as it came before.

@@ -27,7 +27,7 @@ from gateway.store.group_commit import AckBatch
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
 from gateway.store.refused import Refused
-from gateway.store.seen import Seen, Standing, masks_of_batch
+from gateway.store.seen import Seen, SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import shelf
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
 from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
@@ -104,6 +104,7 @@ __all__ = [
     "RunCursor",
     "SaveSession",
     "Seen",
+    "SeenNote",
     "SelectingCursor",
     "SessionDescription",
     "SessionEntry",

@@ -194,7 +194,8 @@ def tell_of_failure(works: Iterable[Work]) -> None:
 class AckBatch:
     """Gathers the work of the packets that came together, and gives their answers when that work is durable.
 
-    Answers are given in the order in which they were added [section 4.6].
+    Answers are given in the order in which they were added [section 4.6]. ``gathering`` is a new number for each batch:
+    while it stays the same, what was added is not submitted yet.
 
     Args:
         submit: writes work in one transaction (``MessageLog.submit``).
@@ -208,6 +209,7 @@ class AckBatch:
         answered: Callable[[], None],
         failed: Callable[[str], None],
     ) -> None:
+        self.gathering = 0
         self._submit = submit
         self._answered = answered
         self._failed = failed
@@ -227,8 +229,8 @@ class AckBatch:
         """Submits the open batch; the next ``add`` begins another one."""
         if not self._answers:
             return
-        answers, self._answers = self._answers, []
-        work, self._work = self._work, []
+        answers, work = self._answers, self._work
+        self._begin()
         if not work:
             self._written.append((None, answers))
             self._answer()
@@ -236,6 +238,10 @@ class AckBatch:
         future = self._submit(work)
         self._written.append((future, answers))
         future.add_done_callback(lambda _: self._answer())
+
+    def _begin(self) -> None:
+        self._work, self._answers = [], []
+        self.gathering += 1
 
     async def settle(self) -> None:
         """Submits the open batch and waits until each batch is durable or has failed."""
@@ -247,7 +253,8 @@ class AckBatch:
         while self._written and ((future := self._written[0][0]) is None or future.done()):
             _, answers = self._written.pop(0)
             if future is not None and (error := future.exception()):
-                given_up, self._work, self._answers = self._work, [], []  # nothing overtakes what has to come again
+                given_up = self._work
+                self._begin()  # nothing overtakes what has to come again
                 tell_of_failure(given_up)
                 self._failed(f"the message store failed: {error}")
                 continue

@@ -182,13 +182,22 @@ class Seen:
 
         No other note that is pending has any of them.
         """
-        for key, mask in masks.items():
-            self._pending[key] = self._pending.get(key, 0) | mask
+        self._expect(masks)
         if self.has_rows:
             return SeenNote(self, masks)
         now_ms = self._now_ms()  # the first one says from where a start has to read the log
         chunks = [(key, SeenChunk(mask, now_ms)) for key, mask in masks.items()]
         return SeenNote(self, masks, SaveSeen(chunks, [], self.position))
+
+    def note_too(self, note: "SeenNote", masks: Masks) -> None:
+        """Makes more identities pending, of messages that are in the transaction of a note which has not begun."""
+        self._expect(masks)
+        for key, mask in masks.items():
+            note.masks[key] = note.masks.get(key, 0) | mask
+
+    def _expect(self, masks: Masks) -> None:
+        for key, mask in masks.items():
+            self._pending[key] = self._pending.get(key, 0) | mask
 
     def take_qos_0(self, masks: Masks) -> bool:
         """Whether a message of QoS 0 is new. The next one with its identity is not; one of QoS 1 or 2 may be."""
@@ -289,13 +298,13 @@ class SeenNote(Witness):
 
     Args:
         seen: learns how the transaction ends.
-        masks: the identities.
+        masks: the identities, which this changes.
         save: writes the first rows of the table; None if the file has some.
     """
 
     def __init__(self, seen: Seen, masks: Masks, save: SaveSeen | None = None) -> None:
         self._seen = seen
-        self._masks = masks
+        self.masks = masks
         self._save = save
 
     def __call__(self, connection: sqlite3.Connection) -> None:
@@ -303,10 +312,10 @@ class SeenNote(Witness):
             self._save(connection)
 
     def succeed(self) -> None:
-        self._seen.settle(self._masks, is_stored=True)
+        self._seen.settle(self.masks, is_stored=True)
 
     def fail(self) -> None:
-        self._seen.settle(self._masks, is_stored=False)
+        self._seen.settle(self.masks, is_stored=False)
 
 
 def masks_of_batch(identities: Iterable[EncodedIdentity]) -> Masks | None:

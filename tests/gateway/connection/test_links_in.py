@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.broker import Broker
-from gateway.connection import connection
+from gateway.connection import client as serving
 from gateway.connection.publish_in import Intake
 from gateway.connection.services import Services
 from tests.gateway.connection.test_custody import commits_held_up
@@ -25,7 +25,7 @@ MANY = 100
 @pytest.fixture(autouse=True)
 def links(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every client is another gateway."""
-    monkeypatch.setattr(connection, "Intake", linked)
+    monkeypatch.setattr(serving, "Intake", linked)
 
 
 def linked(services: Services, *about: Any, **options: Any) -> Intake:

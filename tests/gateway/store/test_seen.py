@@ -110,6 +110,21 @@ async def test_what_waits_for_a_pending_identity_is_called_when_it_is_settled_ei
             assert bool(works) == bool(future.exception())
 
 
+@pytest.mark.parametrize("works", [[], [refuse]])
+async def test_identities_that_join_a_note_end_with_its_transaction(tmp_path: Path, works: list[Any]) -> None:
+    async with opened(tmp_path) as log:
+        note = log.seen.note(masks_of(DEVICE[:1]))
+        for one in DEVICE[1:4]:
+            log.seen.note_too(note, masks_of([one]))
+        assert [standing(log, one) for one in DEVICE[:5]] == [Standing.PENDING] * 4 + [Standing.NEW]
+        future = log.submit([*map(message_of, DEVICE[:4]), note, *works])
+        await asyncio.wait([future])
+        assert bool(future.exception()) == bool(works)
+        await asyncio.sleep(0)  # what waits for the future is told
+        assert known(log, DEVICE) == ([] if works else DEVICE[:4])
+        assert [standing(log, one) for one in DEVICE[:4]] == [Standing.NEW if works else Standing.STORED] * 4
+
+
 async def test_works_that_are_given_up_before_they_are_submitted_leave_nothing_pending(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         failed: list[str] = []
