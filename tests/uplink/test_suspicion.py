@@ -8,9 +8,10 @@ import pytest
 from gateway.message import Message
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import opened, route_config, serving, until
+from uplink.delivery.suspicion import Suspicion
 from uplink.route import Route
 from wire.codec.packets import Publish
-from wire.reasons import MALFORMED_PACKET, SERVER_BUSY
+from wire.reasons import MALFORMED_PACKET, SERVER_BUSY, UNSPECIFIED_ERROR
 
 CLOSES = 0  # without a DISCONNECT
 PILL = b"pill"
@@ -109,4 +110,24 @@ async def test_a_message_over_which_the_broker_closes_again_stays_aside(tmp_path
                 await log.submit([Message("a", PILL if number == 0 else b"%d" % number, 1)])
             await until(lambda: len(arrived(broker)) == 299 and not route.queue.state.backlog_messages)
         assert route.queue.state.refused_messages == 1
-        assert sum(bytes(publish.payload) == PILL for publishes in broker.publishes for publish in publishes) < 15
+        assert sum(bytes(publish.payload) == PILL for publishes in broker.publishes for publish in publishes) <= 10
+
+
+@pytest.mark.parametrize("others", [[], [8, 9]])
+def test_a_message_that_goes_once_more_is_set_aside_though_others_are_answered_between_its_tries(
+    others: list[int],
+) -> None:
+    suspicion = Suspicion()
+    ends = [suspicion.note_end(UNSPECIFIED_ERROR, [1, 2], has_answer=False) for _ in range(2)]
+    ends += [suspicion.note_end(UNSPECIFIED_ERROR, [1], has_answer=False) for _ in range(5)]
+    assert ends == 6 * [False] + [True]
+    due = [suspicion.note_answer() for _ in range(200)]
+    assert due.count({1}) == 1
+    assert not suspicion.note_end(UNSPECIFIED_ERROR, [1, *others], has_answer=True)
+    if others:  # it is not clear yet over which one the connection has ended
+        suspicion.note_answer()
+        assert suspicion.is_alone
+        assert not suspicion.note_end(UNSPECIFIED_ERROR, [1], has_answer=True)
+    for _ in range(200):
+        suspicion.note_answer()
+    assert suspicion.note_end(UNSPECIFIED_ERROR, [1], has_answer=True)

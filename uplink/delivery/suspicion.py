@@ -10,7 +10,8 @@ mosquitto does so over a control character in a topic name, other brokers over a
 message would be the first one to go over each connection, and all others would wait for ever.
 
 A broker or a line may also end some connections for a reason of its own. So a message that was set aside without a
-reason code that blames it goes once more, behind others that the broker has answered.
+reason code that blames it goes once more, behind others that the broker has answered. If the connection ends over it
+again, answers to others do not speak for it.
 """
 
 from wire.reasons import (
@@ -59,7 +60,9 @@ class Suspicion:
 
     def note_answer(self) -> set[int]:
         """The broker has answered messages. Returns the positions of those that are to go once more now."""
-        self._unanswered = self._ends = 0
+        self._unanswered = 0
+        if self._position not in self._gone_again:
+            self._ends = 0
         self._is_proved = self._has_set_aside
         self._singly = max(0, self._singly - 1)
         self.is_alone = self._singly > 0
@@ -67,6 +70,7 @@ class Suspicion:
             return set()
         due, self._unblamed = self._unblamed, set()
         self._gone_again |= due
+        self._ends = 0
         return due
 
     def note_end(self, code: int, positions: list[int], *, has_answer: bool) -> bool:
@@ -83,9 +87,12 @@ class Suspicion:
         if not positions:
             return False
         blames = code in BLAMES_PACKET
-        if not self.is_alone or len(positions) > 1:
+        has_gone_again = not self._gone_again.isdisjoint(positions)
+        if len(positions) > 1 or not (self.is_alone or has_gone_again):
             self._unanswered = 0 if has_answer else self._unanswered + 1
             self.is_alone = blames or self._unanswered >= UNANSWERED_MOST
+            if has_gone_again:  # it is the first one to suspect
+                self._singly, self.is_alone = SINGLY_AFTER, True
             return False
         self._ends = self._ends + 1 if positions[0] == self._position else 1
         self._position = positions[0]
