@@ -14,7 +14,7 @@ from tests.gateway.support import ROOT, connected, running, subscribed, until
 from wire.codec.packets import MQTT_5, Puback, Publish
 
 STEPS = re.findall(r"^\*\*\d+\. `([\w./]+)`", (ROOT / "docs/explanation/gateway.md").read_text(), re.MULTILINE)
-ENTERED_MOST = 32  # files for one PUBLISH, the count of backlogs among them; lower it with each one not needed any more
+OTHERS_MOST = 17  # files that are no step, the count of backlogs among them; lower it with each one not needed any more
 ROUNDS = 5
 
 
@@ -52,4 +52,5 @@ async def test_a_publish_runs_through_each_file_of_the_page_and_few_others(tmp_p
             rounds.append({name for name in entered if name.startswith((f"{ROOT}/gateway/", f"{ROOT}/wire/"))})
     files = set.intersection(*rounds[1:])  # the first PUBLISH to a topic goes the slow way
     assert [step for step in STEPS if str(ROOT / step) not in files] == []
-    assert len(files) <= ENTERED_MOST, sorted(files)
+    others = sorted(files - {str(ROOT / step) for step in STEPS})
+    assert len(others) <= OTHERS_MOST, others
