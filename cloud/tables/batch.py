@@ -8,6 +8,7 @@ once its intervals are in the ledger, or, when it decodes again, once it is in `
 deleted.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -215,11 +216,11 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
 
 def _stored(tables: Tables, table: Table, suspects: list[Suspect], batches: list[Interval]) -> pa.Table:
     """Returns identity and payload of the messages in known suspect intervals that these batches have added."""
-    known = [suspect for suspect in suspects if suspect.known]
+    known = sorted(suspect for suspect in suspects if suspect.known)
     found = [table.empty().select([*IDENTITY, "payload"])]
-    origins = {suspect.origin for suspect in known}
+    may_hold = _Wanted(known, batches).may_be_in
     for file in tables.files(table):
-        if _may_hold(file, table, batches, origins):
+        if may_hold(file, table):
             columns = [*IDENTITY, "batch", *(["kind"] if table is QUARANTINE else [])]
             rows = _read(tables, table, file, columns)
             wanted = (find_within(rows, known) >= 0) & _within(rows["batch"].to_numpy(), batches)
@@ -233,15 +234,34 @@ def _stored(tables: Tables, table: Table, suspects: list[Suspect], batches: list
     return pa.concat_tables(found)
 
 
-def _may_hold(file: DataFile, table: Table, batches: list[Interval], origins: set[str]) -> bool:
-    """Whether a file may have rows of the batches and origins, and of conflicts, by its statistics."""
-    kinds = file.limits("kind")
-    if table is QUARANTINE and kinds and kinds[0] > CONFLICT:
-        return False
-    low, high = file.limits("batch") or (0, 1 << 62)
-    first, last = file.limits("origin") or ("", None)
-    here = any(first <= origin and (last is None or origin <= last) for origin in origins)
-    return here and any(start <= high and low <= end for start, end in batches)
+class _Wanted:
+    """Finds by the statistics of data files which of them may hold messages in suspect intervals.
+
+    suspects: the intervals in their order.
+    batches: those that have added the messages. The ledger joins the intervals of many batches, so these alone would
+        leave thousands of files to read.
+    """
+
+    def __init__(self, suspects: list[Suspect], batches: list[Interval]) -> None:
+        self._batches = batches
+        self._origins = [suspect.origin for suspect in suspects]
+        self._lows = np.array([suspect.lo for suspect in suspects], np.int64)
+        self._highs = np.array([suspect.hi for suspect in suspects], np.int64)
+
+    def may_be_in(self, file: DataFile, table: Table) -> bool:
+        """Whether a file may have such messages, or conflicts about them if it is of `quarantine`."""
+        kinds = file.limits("kind")
+        if table is QUARANTINE and kinds and kinds[0] > CONFLICT:
+            return False
+        low, high = file.limits("batch") or (0, 1 << 62)
+        if not any(start <= high and low <= end for start, end in self._batches):
+            return False
+        first, last = file.limits("origin") or ("", None)
+        of_origins = slice(
+            bisect_left(self._origins, first), len(self._origins) if last is None else bisect_right(self._origins, last)
+        )
+        low, high = file.limits("seq") or (0, 1 << 62)
+        return bool(((self._lows[of_origins] <= high) & (low <= self._highs[of_origins])).any())
 
 
 def _within(batches: np.ndarray, wanted: list[Interval]) -> np.ndarray:

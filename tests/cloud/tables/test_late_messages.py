@@ -1,8 +1,13 @@
 """Messages that come late, and devices that begin anew: nothing is lost, and the views say so."""
 
 import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
 
 from cloud import OpenTables
+from cloud.tables.schema import LEDGER
+from cloud.tables.tables import Tables
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, EPOCH, land, row
 
@@ -38,6 +43,37 @@ def test_backfill_of_a_device_that_was_offline_for_30_days_is_taken_in_whole(lak
     lake.check([*online, *offline])
     assert gaps(lake) == []
     assert shares(lake) == [("attic", "0000cafe", 1, 100, 100, 0, 1.0), ("garage", "0000cafe", 1, 10, 10, 0, 1.0)]
+
+
+def test_a_message_that_comes_again_is_compared_only_with_files_that_may_hold_it(lake: Lake) -> None:
+    """Also where the ledger has joined the intervals of many batches: a look at all their files takes minutes."""
+    for batch in range(5):
+        some = [row(10 * batch + seq, origin) for origin in ("attic", "garage") for seq in range(1, 11)]
+        land(lake.landing, some, boot=batch + 1)
+        lake.ingest()
+    join_ledger(lake)
+    spoilt = [file for file in (lake.folder / "bronze_messages").rglob("*.parquet") if not holds(file, 25)]
+    assert len(spoilt) == 4
+    for file in spoilt:
+        file.write_bytes(b"")
+    land(lake.landing, [row(25), row(26, "attic", b"another")], boot=6)
+    report = lake.ingest()
+    assert (report.new, report.duplicates, report.quarantined) == (0, 1, 1)
+
+
+def join_ledger(lake: Lake) -> None:
+    """Makes one interval of those of all batches of an origin, as the ledger does after many batches."""
+    tables = Tables(lake.spark, lake.folder)
+    files = tables.files(LEDGER)
+    rows = tables.rows(LEDGER, LEDGER.column_names)
+    limits = [("lo", "min"), ("hi", "max"), ("first_batch", "min"), ("batch", "max")]
+    joined = rows.group_by(["origin", "epoch"]).aggregate(limits)
+    names = {f"{name}_{how}": name for name, how in limits}
+    tables.replace(LEDGER, files, joined.rename_columns([names.get(one, one) for one in joined.column_names]))
+
+
+def holds(file: Path, seq: int) -> bool:
+    return seq in pq.ParquetFile(file).read(["seq"])["seq"].to_pylist()
 
 
 def test_both_lives_of_a_device_whose_store_was_made_anew_are_complete(lake: Lake) -> None:
