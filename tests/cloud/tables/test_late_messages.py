@@ -52,9 +52,9 @@ def test_a_message_that_comes_again_is_compared_only_with_files_that_may_hold_it
         land(lake.landing, some, boot=batch + 1)
         lake.ingest()
     join_ledger(lake)
-    spoilt = [file for file in (lake.folder / "bronze_messages").rglob("*.parquet") if not holds(file, 25)]
-    assert len(spoilt) == 4
-    for file in spoilt:
+    empty = [file for file in (lake.folder / "bronze_messages").rglob("*.parquet") if not holds(file, 25)]
+    assert len(empty) == 4
+    for file in empty:
         file.write_bytes(b"")
     land(lake.landing, [row(25), row(26, "attic", b"another")], boot=6)
     report = lake.ingest()
