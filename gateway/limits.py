@@ -164,10 +164,8 @@ class Limits:
         """
         if self.shares is not None and self._has_its_share(self.shares, owner):
             return _VERDICTS[self._client.when_full]
-        if self._store.when_full != "discard_old":
-            self._make_room()
-            if self._store_is_full():
-                return _VERDICTS[self._store.when_full]
+        if self._store_takes_none():
+            return _VERDICTS[self._store.when_full]
         if not self._queue_discards:
             for cursor in self._wanted_by(topic):
                 kept = cursor.tally.kept
@@ -210,11 +208,7 @@ class Limits:
 
     def refuses(self, owner: str) -> bool:
         """Whether the store, or this owner's share of it, is full and no message is dropped to make room."""
-        is_full = False
-        if self._store.when_full != "discard_old":
-            self._make_room()
-            is_full = self._store_is_full()
-        return is_full or (self.shares is not None and self._has_its_share(self.shares, owner))
+        return self._store_takes_none() or (self.shares is not None and self._has_its_share(self.shares, owner))
 
     def wait(self, retry: Callable[[], None]) -> None:
         """Calls ``retry`` once, when there may be room."""
@@ -310,11 +304,8 @@ class Limits:
     @property
     def full_note(self) -> str:
         """What becomes of messages while the store is full, or was in the last minute; "" if it has room."""
-        when_full = self._store.when_full
-        if when_full == "discard_old":
-            return FULL_NOTES[when_full] if self._dropping is not None else ""
-        self._make_room()
-        return FULL_NOTES[when_full] if self._store_is_full() else ""
+        is_full = self._dropping is not None or self._store_takes_none()
+        return FULL_NOTES[self._store.when_full] if is_full else ""
 
     def _note_dropping(self) -> None:
         if not self._is_open:
@@ -337,6 +328,13 @@ class Limits:
             self._looked_s = now_s
             shares.forget(self._log.needed_from)
         return _is_full(self._client, shares.of(owner))
+
+    def _store_takes_none(self) -> bool:
+        """Whether the store is full, and no message is dropped to make room."""
+        if self._store.when_full == "discard_old":
+            return False
+        self._make_room()
+        return self._store_is_full()
 
     def _store_is_full(self) -> bool:
         store, log = self._store, self._log

@@ -250,17 +250,18 @@ class _Wanted:
 
     def may_be_in(self, file: DataFile, table: Table) -> bool:
         """Whether a file may have such messages, or conflicts about them if it is of `quarantine`."""
-        kinds = file.limits("kind")
+        limits = file.full_limits()
+        kinds = limits.get("kind")
         if table is QUARANTINE and kinds and kinds[0] > CONFLICT:
             return False
-        low, high = file.limits("batch") or (0, 1 << 62)
+        low, high = limits.get("batch", (0, 1 << 62))
         if not any(start <= high and low <= end for start, end in self._batches):
             return False
-        first, last = file.limits("origin") or ("", None)
+        first, last = limits.get("origin", ("", None))
         of_origins = slice(
             bisect_left(self._origins, first), len(self._origins) if last is None else bisect_right(self._origins, last)
         )
-        low, high = file.limits("seq") or (0, 1 << 62)
+        low, high = limits.get("seq", (0, 1 << 62))
         return bool(((self._lows[of_origins] <= high) & (low <= self._highs[of_origins])).any())
 
 

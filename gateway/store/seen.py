@@ -182,7 +182,7 @@ class Seen:
 
         No other note that is pending has any of them.
         """
-        self._expect(masks)
+        _join(self._pending, masks)
         if self.has_rows:
             return SeenNote(self, masks)
         now_ms = self._now_ms()  # the first one says from where a start has to read the log
@@ -191,13 +191,8 @@ class Seen:
 
     def note_too(self, note: "SeenNote", masks: Masks) -> None:
         """Makes more identities pending, of messages that are in the transaction of a note which has not begun."""
-        self._expect(masks)
-        for key, mask in masks.items():
-            note.masks[key] = note.masks.get(key, 0) | mask
-
-    def _expect(self, masks: Masks) -> None:
-        for key, mask in masks.items():
-            self._pending[key] = self._pending.get(key, 0) | mask
+        _join(self._pending, masks)
+        _join(note.masks, masks)
 
     def take_qos_0(self, masks: Masks) -> bool:
         """Whether a message of QoS 0 is new. The next one with its identity is not; one of QoS 1 or 2 may be."""
@@ -342,6 +337,12 @@ def masks_of_batch(identities: Iterable[EncodedIdentity]) -> Masks | None:
             masks[key] = before | mask
             first += count
     return masks
+
+
+def _join(masks: Masks, more: Masks) -> None:
+    """Adds identities to others."""
+    for key, mask in more.items():
+        masks[key] = masks.get(key, 0) | mask
 
 
 def _brought_by(part: Part | Gap) -> list[tuple[str, int, int]]:

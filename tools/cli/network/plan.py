@@ -114,12 +114,7 @@ class Plan:
         self.sites = sites
         self.by_name = {site.name: site for site in reversed(sites)}
         self.links = list(self._links())
-        self.standing_in = [
-            replace(link, neighbour=standing_in, listening=self.by_name.get(name), name_key="fallback_names")
-            for link in self.links
-            for name in link.neighbour.fallback_names
-            if (standing_in := msgspec.structs.replace(link.neighbour, name=name))
-        ]
+        self.standing_in = list(self._standing_in())
         self.brokers = {link.other for link in self.links if link.neighbour.name is None}
 
     def _links(self) -> Iterator[PlannedLink]:
@@ -128,3 +123,9 @@ class Plan:
                 if route.neighbour is not None:
                     listening = self.by_name.get(route.neighbour.name or "")
                     yield PlannedLink(site, number, route, route.neighbour, listening)
+
+    def _standing_in(self) -> Iterator[PlannedLink]:
+        for link in self.links:
+            for name in link.neighbour.fallback_names:
+                neighbour = msgspec.structs.replace(link.neighbour, name=name)
+                yield replace(link, neighbour=neighbour, listening=self.by_name.get(name), name_key="fallback_names")
