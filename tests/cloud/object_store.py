@@ -11,7 +11,8 @@ import pytest
 
 from cloud.landing.manifest import parse_manifest
 from cloud.storage.place import open_storage
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 KEYS = {"AWS_ACCESS_KEY_ID": "lander", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_EC2_METADATA_DISABLED": "true"}
 

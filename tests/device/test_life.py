@@ -9,9 +9,9 @@ from flash_store.devices.file import FileFlash
 from flash_store.log import Log
 from tests.device.firmware import Firmware, eventually, published, records, seq, tcp
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
-from tests.support.mosquitto import free_port
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tools.lab.micropython import MicroPython
+from tools.lab.testing.ports import free_port
 from wire.codec.packets import Publish
 
 STATUS = {"topic": "status/garage", "retain": False}

@@ -16,7 +16,7 @@ from tests.support.mosquitto import subscriber
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 LONG_S = 180

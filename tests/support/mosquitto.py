@@ -11,9 +11,8 @@ from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import free_port
 
-__all__ = ("free_port", "mosquitto", "subscriber", "wait_for_port")
+__all__ = ("mosquitto", "subscriber", "wait_for_port")
 
 START_DEADLINE_S = 10.0
 

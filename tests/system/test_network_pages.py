@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.mosquitto import free_port
 from tools.cli.main import make_app
 from tools.cli.paths import source_root
+from tools.lab.testing.ports import free_port
 
 DEADLINE_S = 280
 FENCED = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.support.mosquitto import free_port
 from tools.cli.main import make_app
 from tools.cli.paths import source_root
+from tools.lab.testing.ports import free_port
 
 DEADLINE_S = 170
 SHELL_BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@ from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, get, opened, route_config, running, until
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 from uplink.config import RouteConfig, RouteTlsConfig, routes_of
 from uplink.connect import credentials
 

@@ -9,7 +9,7 @@ import pytest
 from gateway.log_fields import KeyValueFormatter
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 from uplink.config import RouteConfig
 from uplink.connect import connector
 from uplink.connect.notes import FILE

@@ -16,7 +16,7 @@ from tests.cloud.landing.script import Visit
 from tests.cloud.landing.script import broker as scripted
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 
 
 def written(path: Path, text: str) -> Path:

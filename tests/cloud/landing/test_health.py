@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.landing.running_lander import RunningLander, landed, publish, wait_until
-from tests.support.mosquitto import free_port, mosquitto
+from tests.support.mosquitto import mosquitto
+from tools.lab.testing.ports import free_port
 
 
 def get(port: int, path: str, host: str = "localhost") -> tuple[int, str]:

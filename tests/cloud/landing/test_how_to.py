@@ -14,7 +14,8 @@ import pytest
 from tests.cloud.landing.running_lander import RunningLander, landed, publish, wait_until
 from tests.cloud.landing.test_credentials import mosquitto, written
 from tools.cli.paths import source_root
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 PAGE = (source_root() / "docs/how-to/run-a-lander.md").read_text()
 HOLDFAST = [sys.executable, "-m", "tools.cli.main"]

@@ -19,7 +19,8 @@ from tests.cloud.landing.narrow_broker import narrow_broker
 from tests.cloud.landing.running_lander import DEADLINE_S, RunningLander, landed, publish, wait_until
 from tests.cloud.landing.script import Visit
 from tests.cloud.landing.script import broker as scripted
-from tests.support.mosquitto import free_port, mosquitto
+from tests.support.mosquitto import mosquitto
+from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
 from wire.codec.packets import Puback
 from wire.properties import USER_PROPERTY

@@ -19,7 +19,7 @@ from tests.device.firmware import DEADLINE_S
 from tests.support.mosquitto import wait_for_port
 from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 
 PAGE = (source_root() / "docs/how-to/first-board.md").read_text()
 

@@ -15,7 +15,8 @@ from tests.device.firmware import Firmware, eventually, tcp
 from tests.support.mosquitto import wait_for_port
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 USER, PASSWORD = "shed", "under the roof"
 LOGIN = {"user": USER, "password": PASSWORD}

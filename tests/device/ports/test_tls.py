@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from tests.device.firmware import Firmware, eventually
-from tests.support.mosquitto import free_port, subscriber
+from tests.support.mosquitto import subscriber
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.ports import free_port
 
 CURVE = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
 

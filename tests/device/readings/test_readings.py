@@ -10,9 +10,9 @@ import pytest
 
 from cloud.transforms.senml import resolve
 from tests.device.firmware import ORIGIN, TOPIC, Firmware, eventually, published, reached, records, seq, seqs, tcp
-from tests.support.mosquitto import free_port
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tools.lab.micropython import MicroPython
+from tools.lab.testing.ports import free_port
 from wire.identity import IDENTITY_PROPERTY
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from tools.lab.demo.firmware import Firmware
 from tools.lab.testing.client import end_session
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 from tools.lab.testing.serial_line import SerialLine
 
 CENTRAL, GATEWAY, LANDER = "central", "gateway", "lander"

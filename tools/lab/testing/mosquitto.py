@@ -5,7 +5,8 @@ import shutil
 import signal
 from pathlib import Path
 
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 
 class MosquittoUnavailable(Exception):

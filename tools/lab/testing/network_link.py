@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 
 Tap = Callable[[object, bool, bytes], None]
 

@@ -1,8 +1,6 @@
 """One process: it is started, waited for until it is ready, killed, and started again; its output is kept."""
 
-import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -15,7 +13,6 @@ from typing import IO
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 LAST_LINES = 12
-LISTENING_PORTS = (10_000, 32_768)  # Linux gives outgoing connections those from 32768 on
 
 
 class ProcessFailed(Exception):
@@ -158,16 +155,6 @@ def process_io(pid: int, key: str) -> int:
     """A counter of /proc/PID/io, in bytes or calls. Raises KeyError and OSError."""
     text = Path(f"/proc/{pid}/io").read_text()
     return int(dict(line.split(": ") for line in text.splitlines())[key])
-
-
-def free_port() -> int:
-    """Returns a TCP port of the loopback address on which nothing listens now. It is below those that the system gives
-    to outgoing connections, so that it can be listened on again later. Raises OSError if all are taken."""
-    for port in random.sample(range(*LISTENING_PORTS), len(range(*LISTENING_PORTS))):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise OSError("each port to listen on is taken")
 
 
 def _is_listening(port: int) -> bool:

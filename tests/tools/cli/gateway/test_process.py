@@ -23,7 +23,8 @@ from gateway.auth.accounts import delete_account, make_account, save_account
 from gateway.store import is_in_memory
 from tests.house.repository import ROOT
 from tools.lab.testing.certificates import Authority
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 LONG_S = 20.0
 HOLDFAST = (sys.executable, "-m", "tools.cli.main")

@@ -20,7 +20,8 @@ from tools.lab.check.report import judge
 from tools.lab.check.runner import run
 from tools.lab.check.subject import Address
 from tools.lab.check.suite import Check, load
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 HOLDFAST = (sys.executable, "-m", "tools.cli.main")
 USER, PASSWORD = "checker", b"of brokers"

@@ -10,7 +10,7 @@ from tests.tools.lab.check.test_broker import HOST, gateway, holdfast, mosquitto
 from tools.lab.check.custody import FAIL, NOTE, OK, CustodyTrial, Finding
 from tools.lab.check.subject import Address
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 
 
 def verdicts(findings: list[Finding]) -> dict[str, str]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.lab.testing.process import Process, ProcessFailed, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process, ProcessFailed
 
 
 def python(log: Path, program: str) -> Process:
@@ -58,8 +59,3 @@ def test_a_process_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: p
     process.says("ready")
     process.stop()
     assert not process.running
-
-
-def test_free_port_is_none_that_an_outgoing_connection_may_get() -> None:
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(free_port() < low for _ in range(20))

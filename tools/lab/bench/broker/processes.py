@@ -16,7 +16,8 @@ from tools.cli.paths import source_root
 from tools.lab.bench.broker.load import Task
 from tools.lab.bench.figure import Figure
 from tools.lab.strace import slowed
-from tools.lab.testing.process import Process, ProcessFailed, free_port, process_io
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process, ProcessFailed, process_io
 
 BROKER_CORE, GENERATOR_CORE = 0, 1
 LOAD_DEADLINE_S = 900.0

@@ -18,7 +18,8 @@ from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find, fin
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto, MosquittoUnavailable
-from tools.lab.testing.process import ProcessFailed, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import ProcessFailed
 
 FAILURES = (
     FrozenUnavailable,

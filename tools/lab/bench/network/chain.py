@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, Broker, gateway, nats
 from tools.lab.testing.client import Client, UnexpectedEvent
 from tools.lab.testing.nats import Message, NatsClient
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 from wire.codec.packets import Packet, Publish, Suback
 from wire.properties import RESPONSE_TOPIC
 

@@ -11,7 +11,7 @@ from tools.lab.bench.broker.processes import Broker, nats
 from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import MqttParty, NatsParty, link, made, node, until_it_comes
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 
 SUBSCRIBED_MAX, ANNOUNCED_MAX = 42, 6  # bytes for a filter, on the line
 RECONNECT_MAX = 1000  # bytes

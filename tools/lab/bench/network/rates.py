@@ -18,7 +18,7 @@ from tools.lab.bench.broker.processes import (
 from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import Connect, link, made, node, over_mqtt, over_nats, until_it_comes
 from tools.lab.bench.network.nats_load import NatsCounter, NatsPublisher
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 from wire.codec.packets import MQTT_5, Publish
 from wire.properties import USER_PROPERTY
 

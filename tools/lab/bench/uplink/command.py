@@ -29,7 +29,7 @@ from tools.lab.bench.figure import Figure
 from tools.lab.bench.uplink.landed import landed
 from tools.lab.bench.uplink.refusing import RefusingBroker
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
-from tools.lab.testing.process import free_port
+from tools.lab.testing.ports import free_port
 from uplink.lanes.keeper import BEHIND_S
 from wire.codec.packets import MQTT_3_1_1
 

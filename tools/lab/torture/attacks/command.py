@@ -15,7 +15,8 @@ from tools.cli.failure import failing_on
 from tools.cli.paths import memory_folder, source_root
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.lab.testing.client import UnexpectedEvent
-from tools.lab.testing.process import Process, ProcessFailed, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process, ProcessFailed
 from tools.lab.torture.attacks.kinds import ATTACKS
 from tools.lab.torture.broker.witness import OrdinaryClient, WitnessFailed
 

@@ -12,7 +12,8 @@ from typing import Any
 from tools.cli.paths import source_root
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.lines import Ways
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 
 PORTS = ("tcp", "tls", "mutual", "websocket", "wss")
 USER = "storm"

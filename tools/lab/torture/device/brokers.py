@@ -16,7 +16,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 from tools.lab.demo.site import holdfast
 from tools.lab.testing.client import Client, UnexpectedEvent
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 from wire.codec.packets import Pubcomp, Pubrec
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, WISH_PROPERTY
 

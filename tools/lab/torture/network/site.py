@@ -12,7 +12,8 @@ from tools.lab.demo.site import holdfast
 from tools.lab.testing.client import Client, UnexpectedEvent
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 from tools.lab.torture.network.plan import Link, Plan
 from tools.lab.torture.network.subscriber import PROBE, Subscriber
 from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, TOPIC, Publisher

@@ -17,7 +17,8 @@ from tools.lab.demo.site import holdfast
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.client import Client, UnexpectedEvent
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.process import Process, ProcessFailed, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process, ProcessFailed
 from tools.lab.torture.device.brokers import BROKERS, Reader
 from tools.lab.torture.uplink.clock import Clock
 from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, Publisher

@@ -14,7 +14,8 @@ from tools.lab.demo.site import holdfast
 from tools.lab.sim.virtual_line import Dice
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.process import Process, free_port
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
 from tools.lab.testing.serial_line import PacedLine
 from tools.lab.torture.whole_way.senders import CENTRAL, KINDS, LIMITED, NORTH, SOUTH, Sender
 
