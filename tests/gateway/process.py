@@ -1,6 +1,6 @@
 """A gateway in a process of its own, until SIGTERM.
 
-``process.py FOLDER`` prints ``listens PORT PROCESS_ID`` once clients can connect.
+``process.py FOLDER`` prints ``listens PORT PROCESS_ID`` once clients can connect, and ``ends`` when it is told to end.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ async def main(folder: Path) -> None:
     async with running(folder) as broker:
         print("listens", tcp_port(broker), os.getpid(), flush=True)
         await stopped.wait()
+        print("ends", flush=True)
 
 
 uvloop.run(main(Path(sys.argv[1])))
