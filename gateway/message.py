@@ -1,5 +1,6 @@
 """A message as the gateway stores it, and how it is made from a PUBLISH and becomes one again."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +84,17 @@ class Message:
         """Whether the gateway of this hop has handed it on."""
         pairs = self.properties.get(properties.USER_PROPERTY, ())
         return any(name == HOPS_PROPERTY and value == hop for name, value in pairs)
+
+    @property
+    def gateways_of_links(self) -> list[str]:
+        """The gateways whose routes have numbered it, as far as their numbers can be read."""
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        found = []
+        for name, value in pairs:
+            if name == VIA_PROPERTY:
+                with contextlib.suppress(ValueError):
+                    found.append(gateway_of_via(value))
+        return found
 
     def _forget_hops(self) -> None:
         pairs = self.properties.pop(properties.USER_PROPERTY, ())

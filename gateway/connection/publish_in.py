@@ -30,6 +30,7 @@ from gateway.store import (
 )
 from gateway.topic_memory import remember
 from wire.bulk.connection import BulkConnection
+from wire.bulk.property_block import marker_of
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, find_user_property
@@ -50,7 +51,8 @@ class Topics(dict[bytes, str]):
     """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
 
     Those of statements are not among them, as it depends on each message's identity whether it may be published.
-    ``origins`` are those of the identities that its messages have brought and may bring.
+    ``origins`` are those of the identities that its messages have brought and may bring, and the gateways of the
+    numbers of links.
     """
 
     _rules: object = None
@@ -70,7 +72,8 @@ class Topics(dict[bytes, str]):
         if not message.topic.startswith(STATEMENT_TOPICS):
             remember(self, message.topic.encode(), message.topic, TOPICS_REMEMBERED)
         if message.origin:
-            remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
+            for name in (message.origin, *message.gateways_of_links):
+                remember(self.origins, name.encode(), None, ORIGINS_REMEMBERED)
 
 
 class Owned(Protocol):
@@ -155,6 +158,7 @@ class Intake:
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
         self._seen = services.log.seen
+        self._own_trail = marker_of(services.log.hop)
         self._note: SeenNote | None = None  # of the messages in this batch
         self._noted_in = 0
         self._copies = copies
@@ -415,7 +419,9 @@ class Intake:
             content_size=publishes.content_size,
             owner=self._session.holding.owner,
         )
-        if self._copies is not None and publishes.identities:
+        if self._own_trail in batch.packets:
+            self._take_each(batch, publishes)
+        elif self._copies is not None and publishes.identities:
             self._take_new_ones(batch, publishes)
         else:
             self._store(batch, publishes.qos, identifiers, {})
@@ -429,11 +435,18 @@ class Intake:
         elif standing is Standing.STORED:
             self._answer_repeated(publishes.qos, publishes.identifiers)
         else:
-            for message, identifier in zip(batch.messages(), publishes.identifiers, strict=True):
-                message.owner = batch.owner
-                packet = Publish(message.topic, message.payload, message.qos, packet_identifier=identifier)
-                if self._waiting or not self._take(packet, message):
-                    self._add_waiting(packet, message, batch.received_ms)
+            self._take_each(batch, publishes)
+
+    def _take_each(self, batch: PublishBatch, publishes: Publishes) -> None:
+        """Looks at each message of a batch."""
+        for message, identifier in zip(batch.messages(), publishes.identifiers, strict=True):
+            message.owner = batch.owner
+            packet = Publish(message.topic, message.payload, message.qos, packet_identifier=identifier)
+            if message.has_passed(self._services.log.hop):
+                self._services.counters.messages_returned += 1
+                self._accept_unstored(packet)
+            elif self._waiting or not self._take(packet, message):
+                self._add_waiting(packet, message, batch.received_ms)
 
     def take_pubrels(self, identifiers: list[int]) -> None:
         """Releases messages of QoS 2."""
