@@ -65,6 +65,11 @@ class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fiel
     tls: TlsConfig | None = None
     """Encrypts the connections to this port."""
 
+    realtime: bool = False
+    """Makes this a real-time listener: its clients publish and receive at QoS 0 alone, nothing of that is stored, and
+    what they publish goes to all neighbours at once, wanted or not ([real time](../explanation/networks.md#real-time)).
+    Their subscriptions count at this gateway alone."""
+
 
 class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
     """A TCP port on which clients connect over WebSocket, at `/mqtt`, with the subprotocol `mqtt`."""
@@ -88,6 +93,9 @@ class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_
     point here. The reason for this check: any page of any site can make a browser connect from its user's network.
     Clients that are not browsers send no origin and are not checked."""
 
+    realtime: bool = False
+    """Makes this a real-time listener, as above."""
+
 
 class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fields=True, frozen=True):
     """A Unix socket, for clients on the same machine that have permission to open it."""
@@ -100,6 +108,9 @@ class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fi
 
     allow_anonymous: bool = False
     """Lets clients that may open the socket connect without an account, even if there are `accounts`."""
+
+    realtime: bool = False
+    """Makes this a real-time listener, as above."""
 
 
 class SerialConfig(msgspec.Struct, tag_field="kind", tag="serial", forbid_unknown_fields=True, frozen=True):

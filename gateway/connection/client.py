@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from gateway.auth.permissions import Permissions
 from gateway.connection.neighbour import LinkLine, ListeningEnd
-from gateway.connection.publish_in import Intake, Topics
+from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
 from gateway.delivery import Peer, RetainedCursor, Sender, Window
@@ -48,6 +48,7 @@ class Client:
         answered: called when answers wait to be sent.
         failed: ends the connection because of a fault of ours; called with a text.
         disconnect: ends the connection with a reason code.
+        realtime: which of its messages are real-time ones.
         end: this end of the link, if the client is a neighbour.
     """
 
@@ -64,6 +65,7 @@ class Client:
         answered: Callable[[], None],
         failed: Callable[[str], None],
         disconnect: Callable[[int], None],
+        realtime: Realtime = Realtime.NONE,
         end: ListeningEnd | None = None,
     ) -> None:
         self._end = end
@@ -84,6 +86,7 @@ class Client:
             disconnect,
             keeps_identities=keeps,
             copies=services.copies.of(session.client_id) if end is not None else None,
+            realtime=realtime,
         )
         self._subscribing = Subscribing(services, session, permissions)
         has_identity = RECEIVE in wishes

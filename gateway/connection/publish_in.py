@@ -1,5 +1,6 @@
 """Incoming messages: PUBLISH → stored and synced → PUBACK or PUBREC; PUBREL → released and synced → PUBCOMP."""
 
+import enum
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -76,6 +77,14 @@ class Topics(dict[bytes, str]):
                 remember(self.origins, name.encode(), None, ORIGINS_REMEMBERED)
 
 
+class Realtime(enum.Enum):
+    """Which of a connection's messages of QoS 0 are real-time ones: none, those that say so, or all."""
+
+    NONE = "none"
+    MARKED = "marked"
+    ALL = "all"
+
+
 class Owned(Protocol):
     """What counts for an owner (``gateway.holdings``)."""
 
@@ -122,6 +131,7 @@ class Intake:
             stored again.
         conditions: what messages have to pass on arrival, if anything. One that does not is accepted, and leaves a
             range.
+        realtime: which messages are real-time ones.
 
     ``taken`` is how many messages were taken.
     """
@@ -140,7 +150,9 @@ class Intake:
         is_from_broker: bool = False,
         copies: Copies | None = None,
         conditions: Conditions | None = None,
+        realtime: Realtime = Realtime.NONE,
     ) -> None:
+        self._realtime = realtime
         self._services = services
         self._protocol = protocol
         self._session = session
@@ -174,6 +186,8 @@ class Intake:
         came_ms = int(time.time() * 1000)
         message = message_from(packet, self._session.client_id, self._services.config.name, came_ms)
         message.owner = self._session.holding.owner
+        if self._realtime is not Realtime.NONE:
+            message.is_realtime = message.take_realtime() or self._realtime is Realtime.ALL
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
             self._services.devices.note_identity(self._session.client_id, message.origin, message.epoch)

@@ -66,6 +66,8 @@ class Subscribing:
             if is_more and not self._services.subscribers.fits(self._session, topic_filter, most, select):
                 codes.append(QUOTA_EXCEEDED)
                 continue
+            if self._session.is_realtime:
+                options &= ~3
             is_new = self._services.subscribers.subscribe(self._session, topic_filter, options, identifier, select)
             codes.append(options & 3)
             if not is_new and self._session.subscription(topic_filter) != before:

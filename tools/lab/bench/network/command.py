@@ -29,6 +29,7 @@ class Part(enum.StrEnum):
     INTEREST = "interest"
     SELECTORS = "selectors"
     FOLLOW = "follow"
+    REALTIME = "realtime"
     TREE = "tree"
 
 
@@ -49,6 +50,7 @@ def network(
         Part.INTEREST: lambda folder: interest.interest(folder, filters),
         Part.SELECTORS: lambda folder: rates.selectors(folder, seconds),
         Part.FOLLOW: lambda folder: rates.follow(folder, seconds),
+        Part.REALTIME: lambda folder: rates.realtime(folder, seconds),
         Part.TREE: lambda _: tree.tree(gateways),
     }
     with (
