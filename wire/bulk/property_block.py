@@ -26,6 +26,7 @@ from wire.properties import (
     decode_properties,
     encode_properties,
 )
+from wire.reserved import STREAM_PROPERTY
 
 SIZE_MAX = 512  # bytes of an ordinary block; a longer one is rare, and remembering many costs memory
 PAIR_OVERHEAD = 160  # bytes of memory of a user property besides its text, roughly: it may be five bytes in a packet
@@ -34,6 +35,7 @@ COMMON_REMEMBERED = 4096
 _IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
 _RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 _VIA_HEAD = bytes((USER_PROPERTY,)) + encode_string(VIA_PROPERTY)
+_STREAM_HEAD = bytes((USER_PROPERTY,)) + encode_string(STREAM_PROPERTY)
 _TEXT_AT = len(_IDENTITY_HEAD) + 2
 _OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY)
 _IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
@@ -82,7 +84,7 @@ def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None,
     The common part is None for a block that is not ordinary, not well-formed, or brings an identity of an origin that
     is none of `origins`.
     """
-    if len(block) > SIZE_MAX or _VIA_HEAD in block:  # it depends on the client whether a number of a link stays
+    if len(block) > SIZE_MAX or _VIA_HEAD in block or _STREAM_HEAD in block:  # these depend on client and stream
         return None, None
     at = _find_identity(block)
     if at < 0:
