@@ -3,36 +3,27 @@
 import asyncio
 import contextlib
 import logging
-import sqlite3
-import time
+from collections.abc import AsyncIterator, Mapping
 from copy import copy
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gateway.auth.admission import AccessControl
-from gateway.auth.permissions import Access
-from gateway.config.schema import GatewayConfig
+from gateway.config.schema import GatewayConfig, in_stream, store_of
 from gateway.connection.connection import Connection
 from gateway.connection.services import Services
+from gateway.connection.stream import Common, Stream
 from gateway.errors import ConfigError, ListenError
 from gateway.holdings import Holdings
-from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
-from gateway.message import message_from
-from gateway.network import Network
 from gateway.observe.links import Links
 from gateway.observe.overview import Overview
 from gateway.observe.sys_topics import Announcer
 from gateway.pace import Paces, Shifts, TimeShares
 from gateway.port import Port
-from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
-from gateway.sessions.publishing import Publishing
-from gateway.sessions.registry import Sessions
-from gateway.sessions.subscribers import Subscribers
-from gateway.sessions.wills import Wills
-from gateway.store import Cursor, Endings, MessageLog, StoredWill, Work
+from gateway.store import MessageLog
+from gateway.streams.choice import StreamChoice
 from gateway.timers import Timers
 from wire import reasons
 
@@ -46,61 +37,47 @@ class Broker:
 
     Args:
         config: the gateway's configuration.
-        log: its message log, open; it stays open when the broker closes.
+        log: the message log of the default stream, open; it stays open when the broker closes.
+        logs: those of the other streams, by name, likewise (`stream_logs`).
 
-    ``services`` are its parts, which connections and routes use.
+    ``services`` are the default stream's parts, which connections and routes use.
 
     Raises:
         ConfigError: accounts, access rules or certificates cannot be used.
     """
 
-    def __init__(self, config: GatewayConfig, log: MessageLog) -> None:
+    def __init__(self, config: GatewayConfig, log: MessageLog, logs: Mapping[str, MessageLog] | None = None) -> None:
         self.config = config
         self.log = log
         self.counters = log.counters
-        self.limits = Limits(config, log, self._queues, lambda topic: self.subscribers.cursors_for(topic))
-        self.endings = Endings(log)
-        holdings, shifts, self._timers = Holdings(config.limits.kept_bytes), Shifts(), Timers()
-        self._paces = Paces(config.limits.messages_per_s)
-        self.network = Network(config.name, config.network.summary, config.neighbour)
-        self._copies = LinkCopies(log)
-        self.subscribers = Subscribers(log, self.endings, shifts, self.network)
-        self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
-        self._wills = Wills(log, holdings, self._publish_will)
-        self.sessions = Sessions(
-            log,
-            self.subscribers,
-            self._copies,
-            holdings,
-            config.limits,
-            self._wills.execute,
-            lambda: self.limits.problem,
-        )
         folder = Path(config.store.path)
         self._devices = Devices(folder)
+        self._timers = Timers()
+        streams: dict[str, Services] = {}
+        users = {user: one.name for one in config.stream for user in one.users}
         self._access_control = AccessControl(
-            Path(config.accounts) if config.accounts else None, Path(config.acl) if config.acl else None, config.name
+            Path(config.accounts) if config.accounts else None,
+            Path(config.acl) if config.acl else None,
+            config.name,
+            StreamChoice(streams, users),
         )
+        common = Common(
+            self._access_control,
+            self._devices,
+            Holdings(config.limits.kept_bytes),
+            self._timers,
+            Paces(config.limits.messages_per_s),
+            TimeShares(),
+            Shifts(),
+            streams,
+        )
+        default = Stream("", in_stream(config, ""), log, common)
+        others = [Stream(name, in_stream(config, name), its_log, common) for name, its_log in (logs or {}).items()]
+        self.streams = [default, *others]
+        self.limits, self.endings, self.network = default.limits, default.endings, default.network
+        self.subscribers, self.publishing, self.sessions = default.subscribers, default.publishing, default.sessions
         self._access_control.access.other_gateways = self.network.gateways
-        self.services = Services(
-            config=config,
-            counters=log.counters,
-            log=log,
-            network=self.network,
-            copies=self._copies,
-            limits=self.limits,
-            access_control=self._access_control,
-            sessions=self.sessions,
-            subscribers=self.subscribers,
-            publishing=self.publishing,
-            wills=self._wills,
-            devices=self._devices,
-            holdings=holdings,
-            timers=self._timers,
-            paces=self._paces,
-            time_shares=TimeShares(),
-            shifts=shifts,
-        )
+        self.services = default.services
         self.listeners = Listeners(config, self.connect)
         self.links = Links(config.name, self.network, self.sessions, log)
         self.overview = Overview(folder, log, self.sessions, self.publishing, self.limits, self.links)
@@ -115,11 +92,9 @@ class Broker:
             ListenError: a listener cannot be opened.
             StoreError: the file of the devices cannot be used.
         """
-        self.endings.open()
-        self.sessions.open()
         await self._devices.open()
-        await self.limits.open()
-        self._wills.open(lambda client_id: self.sessions.get(client_id) is not None)
+        for stream in self.streams:
+            await stream.open()
         try:
             await self.listeners.open()
             self._announcer.open()
@@ -133,11 +108,12 @@ class Broker:
         What the clients have sent is stored and acknowledged before.
         """
         self._closing = True
-        self._wills.close()
-        with contextlib.suppress(sqlite3.Error):  # each client learns it from the failure of its own message
-            await self.log.submit([])
-            await self._catch_up()
-            await self.log.submit([])
+        for stream in self.streams:
+            stream.close_wills()
+            await stream.write_all()
+        await self._catch_up()
+        for stream in self.streams:
+            await stream.write_all()
         for connection in list(self._connections):
             connection.disconnect(reasons.SERVER_SHUTTING_DOWN)
         await self.listeners.close()
@@ -145,12 +121,8 @@ class Broker:
         if self._connections:
             await asyncio.wait(self._connections.values())
         self._timers.close()
-        self.network.close()
-        self._copies.close()
-        await self.subscribers.close()
-        await self.limits.close()
-        await self.endings.close()
-        await self.sessions.close()
+        for stream in self.streams:
+            await stream.close()
         await self._devices.close()
         await self._access_control.close()
 
@@ -182,25 +154,20 @@ class Broker:
             changed = self._access_control.reload()
         finally:
             if self._access_control.access.rules != access.rules:
-                self._change_rights(access)
-        self.subscribers.reconsider_rights()
-        self.limits.count_again(self._queues())
+                for stream in self.streams:
+                    stream.change_rights(access)
+        for stream in self.streams:
+            stream.reconsider_rights()
         for connection in list(self._connections):
             if connection.user in changed:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
 
-    def _change_rights(self, before: Access) -> None:
-        """Lets each session receive what waits for it by the access rules under which that was stored."""
-        for session in self.sessions.all():
-            if session.cursor.unread_from < self.log.head:
-                session.cursor.change_rights(before.permissions(session.user, session.client_id).may_receive)
-
-    def connect(self, port: Port) -> None:
-        """Serves a listener's new port, in a task of its own."""
+    def connect(self, port: Port, stream: str = "") -> None:
+        """Serves a listener's new port, in a task of its own; ``stream`` is the listener's."""
         if self._closing:
             return port.close()
         self.counters.connections_opened += 1
-        connection = Connection(self.services, port)
+        connection = Connection(self.services, port, stream)
         task = self._connections[connection] = asyncio.get_running_loop().create_task(connection.serve())
         task.add_done_callback(partial(self._served, connection))
         return None
@@ -210,18 +177,19 @@ class Broker:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s: unexpected failure, other connections go on", connection.name, exc_info=error)
 
-    def _queues(self) -> list[Cursor]:
-        return [session.cursor for session in self.sessions.all()] + self.subscribers.cursors()
 
-    def _publish_will(self, will: StoredWill, note: Work) -> asyncio.Future[Any] | int:
-        """Publishes a will in one transaction with other work; returns the reason code if it may not be published."""
-        permissions = self._access_control.access.permissions(will.user, will.session)
-        now_ms = int(time.time() * 1000)
-        message = message_from(will.publish, will.session, self.config.name, now_ms)
-        message.owner = will.owner
-        reason_code, _ = self.publishing.check(message, permissions, now_ms)
-        if reason_code != reasons.SUCCESS:
-            self.publishing.refuse(message, permissions)
-            return reason_code
-        self._paces.note(will.owner, 1)
-        return self.log.submit([*self.publishing.publish(message), note])
+@contextlib.asynccontextmanager
+async def stream_logs(config: GatewayConfig) -> AsyncIterator[dict[str, MessageLog]]:
+    """Opens the message logs of the streams besides the default one, by name, and closes them in the end.
+
+    Raises StoreError: one cannot be used.
+    """
+    logs: dict[str, MessageLog] = {}
+    try:
+        for one in config.stream:
+            folder, interval_ms = store_of(config, one.name).path, one.commit_interval_ms
+            logs[one.name] = await MessageLog.open(Path(folder), origin=config.name, commit_interval_ms=interval_ms)
+        yield logs
+    finally:
+        for log in logs.values():
+            await log.close()

@@ -24,6 +24,7 @@ class Subscription:
     ``not_from`` is the client identifier whose messages it does not take (No Local). ``retain_as_published`` keeps a
     message's RETAIN flag. ``identifier`` is its Subscription Identifier, 0 for none. ``takes_qos_0``: messages of QoS 0
     are stored for it, and it takes them at QoS 1. ``select`` is the selector that its messages have to pass, "": none.
+    ``naming`` is how its client has named the stream (`gateway.streams.names`).
     ``earlier`` are narrower filters that it replaces, each with its ``since``: it takes what waited for them too.
     """
 
@@ -36,6 +37,7 @@ class Subscription:
     takes_qos_0: bool = False
     select: str = ""
     earlier: tuple[tuple[str, int], ...] = ()
+    naming: str = ""
 
 
 class Demand:

@@ -29,7 +29,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.packet_types               numbers of the control packets
     wire.primitives                 integers, strings and binary fields
     wire.properties                 MQTT 5's properties
-    wire.reserved                   the topics of what gateways tell each other
+    wire.reserved                   the topics of what gateways tell each other, and how a stream is named
     wire.reasons                    MQTT 5's reason codes
     wire.time_offer                 the time that a gateway offers
     wire.topics                     topic names and filters

@@ -10,11 +10,22 @@ from gateway.auth.permissions import Access, Permissions
 from gateway.auth.scram import METHOD, ScramError
 from gateway.message import message_from
 from gateway.port import Port, Visitor
-from wire.codec.packets import Auth, Connect, Publish
+from gateway.streams.choice import StreamChoice
+from gateway.streams.names import BadStream, place_of, stream_named
+from gateway.streams.naming import enter
+from wire.codec.packets import Auth, Connect, Publish, Will
 from wire.connection.server import ServerConnection
 from wire.identity import check_name
 from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
-from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, NOT_AUTHORIZED, PROTOCOL_ERROR, SUCCESS, describe
+from wire.reasons import (
+    CLIENT_IDENTIFIER_NOT_VALID,
+    IMPLEMENTATION_SPECIFIC_ERROR,
+    NOT_AUTHORIZED,
+    PROTOCOL_ERROR,
+    SUCCESS,
+    TOPIC_NAME_INVALID,
+    describe,
+)
 
 
 class Refused(Exception):
@@ -33,12 +44,20 @@ class AccessControl:
         accounts: the accounts file; None: there are no accounts.
         access: the file of access rules; None: each client may do everything with its own identity.
         gateway: the gateway's name.
+        streams: chooses the stream of a client's topics.
 
     Raises:
         ConfigError: a file cannot be used.
     """
 
-    def __init__(self, accounts: Path | None = None, access: Path | None = None, gateway: str = "") -> None:
+    def __init__(
+        self,
+        accounts: Path | None = None,
+        access: Path | None = None,
+        gateway: str = "",
+        streams: StreamChoice | None = None,
+    ) -> None:
+        self._streams = streams or StreamChoice()
         self.access = Access(access, gateway)
         self._accounts = Accounts(accounts) if accounts else None
         self._logins = Logins(self._accounts) if self._accounts else None
@@ -48,12 +67,12 @@ class AccessControl:
         """The authentication methods that a CONNECT may name."""
         return (METHOD,) if self._logins else ()
 
-    async def admit(self, packet: Connect, visitor: Visitor, client_id: str) -> Permissions:
+    async def admit(self, packet: Connect, visitor: Visitor, client_id: str, stream: str = "") -> Permissions:
         """Returns what the sender of a CONNECT without an authentication method may do. Raises Refused.
 
-        ``client_id`` is that of the packet, or the assigned one if the packet has none.
+        ``client_id`` is that of the packet, or the assigned one if the packet has none. ``stream`` is the listener's.
         """
-        return self._admit_user(packet, await self._identify(packet, visitor), client_id)
+        return self._admit_user(packet, await self._identify(packet, visitor), client_id, stream)
 
     def begin_scram(self, packet: Connect | Auth, visitor: Visitor) -> tuple[ScramLogin, bytes]:
         """Begins the login of a CONNECT with SCRAM, or of an AUTH for a reauthentication.
@@ -68,7 +87,7 @@ class AccessControl:
             raise Refused(NOT_AUTHORIZED, str(error)) from error
 
     def finish_scram(
-        self, packet: Connect, visitor: Visitor, client_id: str, login: ScramLogin, data: bytes
+        self, packet: Connect, visitor: Visitor, client_id: str, login: ScramLogin, data: bytes, stream: str = ""
     ) -> tuple[Permissions, bytes]:
         """Takes the data of the client's AUTH; returns what it may do, and the data of our CONNACK. Raises Refused."""
         try:
@@ -78,7 +97,7 @@ class AccessControl:
         names = {login.user, packet.username or login.user, visitor.certificate_user or login.user}
         if len(names) > 1:
             raise Refused(NOT_AUTHORIZED, "it has more than one name")
-        return self._admit_user(packet, login.user, client_id), proof
+        return self._admit_user(packet, login.user, client_id, stream), proof
 
     def reload(self) -> set[str]:
         """Reads both files again; returns the users with a removed or changed account, to be disconnected.
@@ -109,16 +128,36 @@ class AccessControl:
             raise Refused(code, describe(code))
         return packet.username
 
-    def _admit_user(self, packet: Connect, user: str | None, client_id: str) -> Permissions:
-        permissions = self.access.permissions(user, client_id)
+    def _admit_user(self, packet: Connect, user: str | None, client_id: str, stream: str) -> Permissions:
+        try:
+            permissions = self.access.permissions(user, client_id, self._streams.implied(packet, user, stream))
+        except BadStream as error:
+            raise Refused(IMPLEMENTATION_SPECIFIC_ERROR, str(error), is_told=True) from error
         if not permissions.may_connect(packet.client_id):
             raise Refused(CLIENT_IDENTIFIER_NOT_VALID, "its user may not have this client identifier")
         if packet.will is not None:
-            will = packet.will
+            stream, will = will_of(packet, permissions.stream)
+            try:
+                self._streams.check(stream)
+            except BadStream as error:
+                raise Refused(TOPIC_NAME_INVALID, f"the will: {error}", is_told=True) from error
             publish = Publish(will.topic, will.payload, properties=will.properties)
-            if not permissions.may_send(message_from(publish, client_id, "", 0)):
+            if not permissions.in_stream(stream).may_send(message_from(publish, client_id, "", 0)):
                 raise Refused(NOT_AUTHORIZED, "it may not publish its will")
         return permissions
+
+
+def will_of(packet: Connect, implied: str) -> tuple[str, Will]:
+    """Returns the stream of a CONNECT's will, and the will as it is there. Raises Refused: it cannot be read."""
+    will = packet.will
+    assert will is not None
+    publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
+    try:
+        place = place_of(will.topic, stream_named(will.properties), implied)
+        inside = enter(publish, place, implied)
+    except BadStream as error:
+        raise Refused(TOPIC_NAME_INVALID, f"the will: {error}", is_told=True) from error
+    return place.stream, Will(place.topic, will.payload, will.qos, will.retain, properties=inside.properties)
 
 
 class Admitted(NamedTuple):
@@ -137,9 +176,13 @@ class Admission:
         access_control: decides.
         protocol: the connection.
         port: its line.
+        stream: the stream of its listener, "" for the default one.
     """
 
-    def __init__(self, access_control: "AccessControl", protocol: ServerConnection, port: Port) -> None:
+    def __init__(
+        self, access_control: "AccessControl", protocol: ServerConnection, port: Port, stream: str = ""
+    ) -> None:
+        self._stream = stream
         self._access_control = access_control
         self._protocol = protocol
         self._port = port
@@ -158,7 +201,7 @@ class Admission:
         if AUTHENTICATION_METHOD in packet.properties:
             self._begin(packet)
             return None
-        permissions = await self._access_control.admit(packet, self._port.visitor, self._client_id)
+        permissions = await self._access_control.admit(packet, self._port.visitor, self._client_id, self._stream)
         return Admitted(packet, self._client_id, permissions)
 
     def handle_auth(self, packet: Auth) -> Admitted:
@@ -185,4 +228,6 @@ class Admission:
         if login is None:
             raise Refused(PROTOCOL_ERROR, "an AUTH without a login that is in progress")
         data = packet.properties.get(AUTHENTICATION_DATA, b"")
-        return self._access_control.finish_scram(self._packet, self._port.visitor, self._client_id, login, data)
+        return self._access_control.finish_scram(
+            self._packet, self._port.visitor, self._client_id, login, data, self._stream
+        )

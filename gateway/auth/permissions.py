@@ -6,10 +6,11 @@ from pathlib import Path
 from gateway.auth.filters import Levels, common, holds, split, takes
 from gateway.auth.rules import CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
 from gateway.message import Message
+from gateway.streams.names import BadStream, place_of
 from gateway.topic_memory import remember
 from wire.link_numbers import STATEMENT_TOPICS, statement_topic
 from wire.properties import RESPONSE_TOPIC
-from wire.reserved import RESERVED_TOPICS
+from wire.reserved import RESERVED_TOPICS, STREAM_TOPICS
 from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
@@ -41,9 +42,13 @@ class Access:
         if self._path:
             self.rules = load_rules(self._path)
 
-    def permissions(self, user: str | None, client_id: str) -> "Permissions":
-        """Returns what a client may do; ``user`` is the user it has logged in as, None without a login."""
-        return Permissions(self, user, client_id)
+    def permissions(self, user: str | None, client_id: str, stream: str = "") -> "Permissions":
+        """Returns what a client may do in a stream.
+
+        ``user`` is the user it has logged in as, None without a login. The rules have the stream's topics with their
+        prefix; the topics that the permissions are asked about have none.
+        """
+        return Permissions(self, user, client_id, stream)
 
 
 class Permissions:
@@ -56,18 +61,26 @@ class Permissions:
         "_identify",
         "_may_publish",
         "_may_receive",
+        "_prefix",
         "_publish",
         "_rules",
         "_subscribe",
+        "stream",
         "user",
     )
 
-    def __init__(self, access: Access, user: str | None, client_id: str) -> None:
+    def __init__(self, access: Access, user: str | None, client_id: str, stream: str = "") -> None:
         self.user = user
+        self.stream = stream
+        self._prefix = (*split(STREAM_TOPICS)[:-1], stream) if stream else ()
         self._access = access
         self._client_id = client_id
         self._bridge_state = f"$SYS/broker/connection/{client_id}/state"
         self._read_rules()
+
+    def in_stream(self, stream: str) -> "Permissions":
+        """Returns what the same client may do in a stream, "" for the default one."""
+        return self if stream == self.stream else self._access.permissions(self.user, self._client_id, stream)
 
     def may_connect(self, client_id: str) -> bool:
         """Whether it may use the client identifier of its CONNECT: any, if no rule has the action ``connect``.
@@ -118,13 +131,20 @@ class Permissions:
         if self._rules is None:
             return True
         allows = _allows_some if share_name is None else _allows_all
-        return allows(self._subscribe, split(bare_filter))
+        return allows(self._subscribe, (*self._prefix, *split(bare_filter)))
 
     def may_ask_for_answers(self, response_topic: str) -> bool:
         """Whether its PUBLISH may name a response topic: one that it may publish to or receive itself.
 
         Otherwise it could make a client with more rights publish where it may not.
         """
+        if response_topic.startswith(STREAM_TOPICS):  # it is in another stream
+            try:
+                place = place_of(response_topic, None, self.stream)
+            except BadStream:
+                return False
+            there = self.in_stream(place.stream)
+            return there.may_receive(place.topic) or there.may_publish(place.topic)
         return self.may_receive(response_topic) or self.may_publish(response_topic)
 
     def may_identify(self, origin: str) -> bool:
@@ -163,11 +183,16 @@ class Permissions:
 
     def _read_rules(self) -> None:
         rules = self._rules = self._access.rules
-        self._publish = _decisions(rules or (), PUBLISH, self.user, self._client_id)
-        self._subscribe = _decisions(rules or (), SUBSCRIBE, self.user, self._client_id)
+        self._publish = self._decisions(PUBLISH)
+        self._subscribe = self._decisions(SUBSCRIBE)
         self._identify = tuple(rule for rule in rules or () if IDENTIFY in rule.actions and rule.is_for(self.user))
         self._may_publish: dict[str, bool] = {}
         self._may_receive: dict[str, bool] = {}
+
+    def _decisions(self, action: str) -> Decisions:
+        """In a stream only rules that name streams count: ``$SYS/#`` stands for the gateway's own topics."""
+        found = _decisions(self._rules or (), action, self.user, self._client_id)
+        return [one for one in found if one[1][:2] == self._prefix[:2]] if self._prefix else found
 
     def _learn(self, known: dict[str, bool], decisions: Decisions, topic: str) -> bool:
         levels = split(topic)
@@ -178,6 +203,7 @@ class Permissions:
         elif self._rules is None:
             answer = True
         else:
+            levels = (*self._prefix, *levels)
             answer = next((allows for allows, wanted in decisions if takes(wanted, levels)), False)
         remember(known, topic, answer, TOPICS_REMEMBERED)
         return answer

@@ -21,8 +21,10 @@ from gateway.config.schema import (
     TcpConfig,
     UnixConfig,
     WebSocketConfig,
+    store_of,
 )
 from gateway.errors import ConfigError
+from wire.reserved import STREAM_TOPICS
 
 DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
 TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
@@ -72,7 +74,7 @@ def draft_of(source: ConfigSource) -> Draft:
     found = enumerate(values.pop("listener", []))
     if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
         source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
-    for key in ("neighbour", "topic"):
+    for key in ("neighbour", "stream", "topic"):
         values[key] = [one for one in values.pop(key, []) if one is not None]
     for number, name in names_twice(values["neighbour"]):
         source.add(f"neighbour[{number}].name", f"two neighbours are named {name!r}")
@@ -82,10 +84,39 @@ def draft_of(source: ConfigSource) -> Draft:
     if config.store.path:
         config = msgspec.structs.replace(config, store=beside(folder, config.store, "path"))
     config = beside(folder, config, "accounts", "acl")
+    streams = [beside(folder, one, "path") for one in config.stream]
+    config = msgspec.structs.replace(config, stream=streams)
+    _check_streams(source, config, listeners)
     draft = Draft(config, listeners, routes)
     for key, what in _unintended_listeners(draft, "accounts" in source.table):
         source.add(key, what)
     return draft
+
+
+def _check_streams(source: ConfigSource, config: GatewayConfig, listeners: dict[int, ListenerConfig]) -> None:
+    """Adds an error for each stream, or user of one, that is there twice, and for each that no table describes."""
+    names: set[str] = set()
+    users: dict[str, str] = {}
+    folders = {os.path.realpath(config.store.path): "[store]"}
+    for number, one in enumerate(config.stream):
+        if one.name in names:
+            source.add(f"stream[{number}].name", f"two streams are named {one.name!r}")
+        names.add(one.name)
+        for user in one.users:
+            if users.setdefault(user, one.name) != one.name:
+                source.add(f"stream[{number}].users", f"{user!r} is a user of stream {users[user]!r} already")
+        folder = os.path.realpath(store_of(config, one.name).path)
+        if folder in folders:
+            source.add(f"stream[{number}].path", f"{folder!r}: {folders[folder]} is there already")
+        folders[folder] = f"stream {one.name!r}"
+    for number, limited in enumerate(config.topic):
+        name = limited.filter.removeprefix(STREAM_TOPICS).partition("/")[0]
+        if limited.filter.startswith(STREAM_TOPICS) and name not in names:
+            source.add(f"topic[{number}].filter", f"{limited.filter!r}: no stream is named {name!r}")
+    for number, listener in listeners.items():
+        if listener.stream and listener.stream not in names:
+            known = ", ".join(sorted(names)) or "none: there is no [[stream]]"
+            source.add(f"listener[{number}].stream", f"no stream is named {listener.stream!r}, expected one of {known}")
 
 
 def named_files(draft: Draft) -> Iterator[tuple[str, str]]:

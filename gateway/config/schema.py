@@ -1,5 +1,6 @@
 """The keys of the gateway's configuration file, with their meanings. The reference page is made of it."""
 
+import os
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -8,6 +9,9 @@ import msgspec
 from gateway.config.errors import Checked
 from gateway.config.kinds import Count, NonEmpty, WhenFull
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
+from gateway.config.streams import FOLDER, StreamConfig
+from gateway.streams.names import prefix_of
+from wire.reserved import STREAM_TOPICS
 
 TCP_PORT_MAX = 65_535
 
@@ -70,6 +74,10 @@ class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fiel
     what they publish goes to all neighbours at once, wanted or not ([real time](../explanation/networks.md#real-time)).
     Their subscriptions count at this gateway alone."""
 
+    stream: str = ""
+    """The stream of its clients' topics where these name none: the name of a `[[stream]]`. Without it that is the
+    default stream. A user of `[[stream]].users` has the stream of that table instead."""
+
 
 class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
     """A TCP port on which clients connect over WebSocket, at `/mqtt`, with the subprotocol `mqtt`."""
@@ -85,6 +93,9 @@ class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_
 
     tls: TlsConfig | None = None
     """Encrypts the connections to this port (`wss`)."""
+
+    stream: str = ""
+    """The stream of its clients' topics, as above."""
 
     origins: list[str] = []
     """The origins of the web pages that may connect, such as `"https://dashboard.example.org"`; `"*"` is all. A page
@@ -112,6 +123,9 @@ class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fi
     realtime: bool = False
     """Makes this a real-time listener, as above."""
 
+    stream: str = ""
+    """The stream of its clients' topics, as above."""
+
 
 class SerialConfig(msgspec.Struct, tag_field="kind", tag="serial", forbid_unknown_fields=True, frozen=True):
     """A serial line with one device at its other end; one table for each port. If a port is missing or disappears, the
@@ -126,6 +140,9 @@ class SerialConfig(msgspec.Struct, tag_field="kind", tag="serial", forbid_unknow
 
     allow_anonymous: bool = True
     """Lets the device at the other end of the line connect without an account, even if there are `accounts`."""
+
+    stream: str = ""
+    """The stream of its clients' topics, as above."""
 
 
 ListenerConfig = TcpConfig | WebSocketConfig | UnixConfig | SerialConfig
@@ -337,6 +354,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     network: NetworkConfig = NetworkConfig()
     """What this gateway does as a part of a [network of gateways](network.md)."""
 
+    stream: list[StreamConfig] = []
+    """The streams besides the default one."""
+
     neighbour: list[NeighbourConfig] = []
     """The neighbours that connect to this gateway. Those to which it connects itself are `route.neighbour`."""
 
@@ -344,3 +364,31 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
     """Whether a client without an account or a certificate may log in through a listener."""
     return listener.allow_anonymous or config.accounts is None
+
+
+def store_of(config: GatewayConfig, stream: str) -> StoreConfig:
+    """Returns the store of a stream, "" for the default one. Raises KeyError: there is no such stream."""
+    if not stream:
+        return config.store
+    found = {one.name: one for one in config.stream}[stream]
+    path = found.path or os.path.join(config.store.path, FOLDER, stream)
+    return StoreConfig(path, found.commit_interval_ms, found.max_messages, found.max_bytes, found.when_full)
+
+
+def in_stream(config: GatewayConfig, stream: str) -> GatewayConfig:
+    """Returns the configuration as it is for one stream: with its store, and with its topics without their prefix."""
+    prefix = prefix_of(stream)
+
+    def inside(topic_filter: str) -> str | None:
+        if stream:
+            return topic_filter.removeprefix(prefix) if topic_filter.startswith(prefix) else None
+        return None if topic_filter.startswith(STREAM_TOPICS) else topic_filter
+
+    topics = [(one, inside(one.filter)) for one in config.topic]
+    summary = tuple(found for one in config.network.summary if (found := inside(one)) is not None)
+    return msgspec.structs.replace(
+        config,
+        store=store_of(config, stream),
+        topic=[msgspec.structs.replace(one, filter=found) for one, found in topics if found is not None],
+        network=msgspec.structs.replace(config.network, summary=summary),
+    )

@@ -1,7 +1,8 @@
 """One connected client: what its packets do to its session, the log and its subscriptions."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from gateway.auth.permissions import Permissions
 from gateway.connection.neighbour import LinkLine, ListeningEnd
@@ -14,7 +15,8 @@ from gateway.network.topology import BadLinkStates
 from gateway.port import Port
 from gateway.selectors import BadSelector
 from gateway.sessions.session import Session
-from gateway.store import AckBatch
+from gateway.store import AckBatch, Owed
+from gateway.streams.naming import Naming
 from wire import reasons
 from wire.bulk.connection import Acknowledgements, BulkServerConnection
 from wire.bulk.reader import Publishes
@@ -50,6 +52,7 @@ class Client:
         disconnect: ends the connection with a reason code.
         realtime: which of its messages are real-time ones.
         end: this end of the link, if the client is a neighbour.
+        beside: the same client in another stream.
     """
 
     def __init__(
@@ -67,16 +70,17 @@ class Client:
         disconnect: Callable[[int], None],
         realtime: Realtime = Realtime.NONE,
         end: ListeningEnd | None = None,
+        beside: "Client | None" = None,
     ) -> None:
         self._end = end
         self._protocol, self._session = protocol, session
         self._name, self._peer = name, port.peer
         self._services, self._failed = services, failed
-        self._acks = AckBatch(services.log.submit, answered, failed)
+        self._acks: AckBatch = AckBatch(services.log.submit, answered, failed, beside._acks if beside else None)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
         keeps = KEEP in wishes
-        self._intake = Intake(
+        self._intake: Intake = Intake(
             services,
             protocol,
             session,
@@ -87,14 +91,18 @@ class Client:
             keeps_identities=keeps,
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
+            beside=beside._intake if beside else None,
         )
         self._subscribing = Subscribing(services, session, permissions)
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
-        peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop)
-        shift = services.shifts.of(session.holding.owner)
-        self._window = Window(peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters)
+        naming = Naming(services.stream, session.namings, partial(_namings, services, session))
+        peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
+        shift, window = services.shifts.of(session.holding.owner), beside._window if beside else None
+        self._window: Window = Window(
+            peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters, window
+        )
         self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
         self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained)
         services.subscribers.feed(session, self._sender)
@@ -170,14 +178,32 @@ class Client:
         if self._end is not None:
             self._end.stop()
 
+    def refuse_publish(self, packet: Publish, reason_code: int, problem: str) -> None:
+        """Refuses a message that is in no stream that is served here; ``problem`` says why."""
+        self._intake.refuse_unplaced(packet, reason_code, problem)
+
     async def _handle_subscribe(self, packet: Subscribe) -> None:
+        if answer := await self.subscribe(packet):
+            codes, problem, follow = answer
+            if self._protocol.connected:
+                self._protocol.suback(packet.packet_identifier, codes, problem)
+            await follow()
+
+    async def subscribe(
+        self, packet: Subscribe, naming: str = ""
+    ) -> tuple[list[int], str, Callable[[], Awaitable[None]]] | None:
+        """Subscribes; returns reason codes, a reason string, and what is to be done behind the SUBACK.
+
+        ``naming`` is how the client has named the stream. Returns None if the connection has ended. Raises
+        sqlite3.Error.
+        """
         await self._acks.settle()  # what the client has published before is older than its subscription
         if self._has_ended():
-            return  # its session may have ended too
+            return None  # its session may have ended too
         self._retained.expect()
         problem = ""
         try:
-            codes, owed = await self._subscribing.subscribe(packet)
+            codes, owed = await self._subscribing.subscribe(packet, naming)
         except BadSelector as error:
             codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
             problem = f"{SELECT_PROPERTY}: {error}"
@@ -185,26 +211,33 @@ class Client:
         if self._end is not None:
             self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
         self._note_refused_filters(packet, codes, problem)
-        if not self._has_ended():
-            self._protocol.suback(packet.packet_identifier, codes, problem)
-            self._retained.add(owed)
-            self._sender.send_retained()
-            async for message, grant in self._subscribing.announced(packet, codes):
-                if self._has_ended():
-                    break
-                self._sender.send_now(message, grant)
-        else:
+        return codes, problem, partial(self._send_old, packet, codes, owed)
+
+    async def _send_old(self, packet: Subscribe, codes: list[int], owed: list[Owed]) -> None:
+        """Sends retained messages behind a SUBACK, and the gateway's own."""
+        if self._has_ended():
             self._session.owe(owed)
+            return
+        self._retained.add(owed)
+        self._sender.send_retained()
+        async for message, grant in self._subscribing.announced(packet, codes):
+            if self._has_ended():
+                break
+            self._sender.send_now(message, grant)
 
     async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
+        codes = await self.unsubscribe(packet)
+        if self._protocol.connected:
+            self._protocol.unsuback(packet.packet_identifier, codes)
+
+    async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
+        """Ends subscriptions; returns the reason codes of the UNSUBACK. Raises sqlite3.Error."""
         others = None if self._end is None else self._end.others_than(packet)
         if self._end is not None:
             self._services.subscribers.withdraw(self._session, packet.filters if others is None else others)
         codes = await self._subscribing.unsubscribe(packet.filters if others is None else others)
-        codes = codes if others is None else [reasons.SUCCESS]
         self._services.network.tell()
-        if self._protocol.connected:
-            self._protocol.unsuback(packet.packet_identifier, codes)
+        return codes if others is None else [reasons.SUCCESS]
 
     def _note_refused_filters(self, packet: Subscribe, codes: list[int], problem: str) -> None:
         """Logs one line for a SUBSCRIBE, however many of its filters were refused."""
@@ -230,3 +263,9 @@ class Client:
         if refused:
             logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
         return refused
+
+
+def _namings(services: Services, session: Session, topic: str) -> list[tuple[str, str]]:
+    """Returns the filters of a session that may match a topic name, each with how it names its stream."""
+    own = services.log.audience.takers(topic).get(session.cursor, ())
+    return [(one.topic_filter, one.naming) for one in (*own, *session.shared.values())]

@@ -5,11 +5,14 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
-from gateway.auth.admission import Admission, Admitted, Refused
+from gateway.auth.admission import Admission, Admitted, Refused, will_of
+from gateway.auth.permissions import Permissions
 from gateway.connection.client import Client
 from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets
+from gateway.connection.parts import Parts, Visits
 from gateway.connection.publish_in import Realtime, Topics
 from gateway.connection.services import Services
 from gateway.holdings import Holding, owner_of
@@ -27,6 +30,7 @@ from wire.codec.packets import (
     Connect,
     Disconnect,
     Packet,
+    Will,
 )
 from wire.codec.requests import BRIDGE
 from wire.connection.states import AWAIT_CONNACK
@@ -58,9 +62,10 @@ class Connection:
     Args:
         services: the parts of the gateway that it uses.
         port: its line.
+        stream: the stream of its listener, "" for the default one.
     """
 
-    def __init__(self, services: Services, port: Port) -> None:
+    def __init__(self, services: Services, port: Port, stream: str = "") -> None:
         self._services = services
         self._port = port
         self._protocol = BulkServerConnection(
@@ -73,10 +78,11 @@ class Connection:
         )
         self._topics = Topics()
         self._inflow = BulkReader(self._protocol, self._topics, self._topics.origins)
-        self._admission = Admission(services.access_control, self._protocol, port)
+        self._admission = Admission(services.access_control, self._protocol, port, stream)
         self._session: Session | None = None
+        self._visits: Visits | None = None
         self._is_session_new = False
-        self._client: Client | None = None
+        self._client: Parts | None = None
         self._awaits_client = True  # False: the client waits for us
         self._turns: asyncio.Event | None = None  # while a task waits until all that has come is handled
         self._ended = False
@@ -129,7 +135,6 @@ class Connection:
 
     async def _wait_for_room(self) -> None:
         if self._client is not None and not self._ended:
-            await self._services.log.wait_for_room()
             await self._client.wait_for_room()
 
     async def caught_up(self) -> None:
@@ -251,23 +256,28 @@ class Connection:
             return
         if not self._protocol.may_accept(self._announced(admitted)):
             return
-        services, client_id = self._services, admitted.client_id
+        services = self._services = self._services.streams[admitted.permissions.stream]
+        client_id = admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
         self._holding.give(self.owner)
-        services.wills.check(client_id, self.owner, admitted.packet.will)
+        will = self._own_will(admitted)
+        services.wills.check(client_id, self.owner, will)
         link = admit_neighbour(services, admitted, is_realtime=self.is_realtime)
         session, present = services.sessions.take_up(self, admitted, link)
         forget_packets(services, session, admitted.packet)
         self._session, self._is_session_new = session, not present
-        will, note = services.wills.arrive(client_id, session.user, admitted.packet.will, self.owner)
+        self._visits = visits = Visits(services, self, admitted, self.owner)
+        stored, note = services.wills.arrive(client_id, session.user, will, self.owner)
         await services.sessions.save(client_id)
         await services.log.submit(note)  # after it, all that an earlier connection brought is durable or has failed
-        services.wills.stay(client_id, will)
+        services.wills.stay(client_id, stored)
+        await visits.resume(present=present)
         if self._is_over():
             return
         self._protocol.accept(present, self._announced(admitted, session))
         services.sessions.note_back(session)
-        self._protocol.resume(list(session.incoming))
+        unreleased = (one for each in visits.sessions.values() for one in each.incoming)
+        self._protocol.resume([*session.incoming, *unreleased])
         self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()
         services.counters.connections_accepted += 1
@@ -280,22 +290,42 @@ class Connection:
         end = await self._begin_link(session)
         if self._is_over():
             return
-        self._client = Client(
+        make = partial(self._make_client, end)
+        self._client = Parts(services, session, admitted.permissions, visits, self._protocol, make)
+        admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
+        admitted.packet.properties.pop(properties.USER_PROPERTY, None)
+
+    def _make_client(
+        self,
+        end: ListeningEnd | None,
+        services: Services,
+        session: Session,
+        permissions: Permissions,
+        beside: Client | None,
+    ) -> Client:
+        """Makes the client of one stream. The fast path is for topics that name no stream."""
+        return Client(
             services,
             self._protocol,
             self._port,
             session,
-            admitted.permissions,
-            self._topics,
+            permissions,
+            self._topics if beside is None else Topics(),
             self.name,
             answered=self._flush_unless_ended,
             failed=self._fail,
             disconnect=self.disconnect,
-            realtime=self._realtime(end),
-            end=end,
+            realtime=self._realtime(end if beside is None else None),
+            end=end if beside is None else None,
+            beside=beside,
         )
-        admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
-        admitted.packet.properties.pop(properties.USER_PROPERTY, None)
+
+    def _own_will(self, admitted: Admitted) -> Will | None:
+        """Returns the will of a CONNECT, None if it has none or if that is in another stream than the implied one."""
+        if admitted.packet.will is None:
+            return None
+        stream, will = will_of(admitted.packet, admitted.permissions.stream)
+        return will if stream == admitted.permissions.stream else None
 
     async def _begin_link(self, session: Session) -> ListeningEnd | None:
         """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""
@@ -357,8 +387,12 @@ class Connection:
             return  # the client gives up its login
         if properties.SESSION_EXPIRY_INTERVAL in packet.properties and not self.is_realtime:
             self._session.expiry_s = packet.properties[properties.SESSION_EXPIRY_INTERVAL]
+            if self._visits is not None:
+                self._visits.expire_in(self._session.expiry_s)
         if packet.reason_code == reasons.SUCCESS:
             self._services.wills.discard(self._session.client_id)
+            if self._visits is not None:
+                self._visits.discard_wills()
 
     def _handle_closed(self, event: Closed) -> None:
         if event.reason_code < reasons.UNSPECIFIED_ERROR:
@@ -387,6 +421,8 @@ class Connection:
             client.stop()
         if self._session is not None and self._session.connection is self:
             self._leave(self._session, was_accepted=client is not None)
+        if self._visits is not None:
+            self._visits.leave()
         self._flush()
         self._port.close()
         self._set_timer(None)

@@ -112,6 +112,32 @@ class Publisher(Protocol):
     def holding(self) -> Owned: ...
 
 
+class _Waiting:
+    """The messages of one connection that cannot be stored yet, in the order in which they came, whatever the streams.
+
+    Each has its intake, and the time at which it came. ``room`` is set while more may be read from the client.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[Intake, Publish, Message, int]] = []
+        self._bytes = 0
+        self.room = Signal()
+        self.room.set()
+
+    def add(self, intake: "Intake", packet: Publish, message: Message, came_ms: int) -> None:
+        self.messages.append((intake, packet, message, came_ms))
+        self._bytes += message.size
+        if self.are_many:
+            self.room.clear()
+
+    def remove_first(self) -> None:
+        self._bytes -= self.messages.pop(0)[2].size
+
+    @property
+    def are_many(self) -> bool:
+        return len(self.messages) >= WAITING_MOST or self._bytes > WAITING_BYTES_MAX
+
+
 class Intake:
     """Takes the messages that one client publishes over one connection, or that a route's broker sends.
 
@@ -132,6 +158,8 @@ class Intake:
         conditions: what messages have to pass on arrival, if anything. One that does not is accepted, and leaves a
             range.
         realtime: which messages are real-time ones.
+        beside: the intake of the same connection for another stream: what comes behind a message that waits waits too,
+            since PUBACKs are sent in the order of their PUBLISHes [MQTT-4.6.0-2].
 
     ``taken`` is how many messages were taken.
     """
@@ -151,6 +179,7 @@ class Intake:
         copies: Copies | None = None,
         conditions: Conditions | None = None,
         realtime: Realtime = Realtime.NONE,
+        beside: "Intake | None" = None,
     ) -> None:
         self._realtime = realtime
         self._services = services
@@ -160,10 +189,7 @@ class Intake:
         self._acks = acks
         self._topics = topics
         self._disconnect = disconnect
-        self._waiting: list[tuple[Publish, Message, int]] = []  # with the time at which each came
-        self._waiting_bytes = 0
-        self._room = Signal()
-        self._room.set()
+        self._waiting: _Waiting = _Waiting() if beside is None else beside._waiting
         self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # the reason code that was logged last
         self._pace = Pace(services.paces, session.holding.owner)
@@ -210,7 +236,7 @@ class Intake:
             else:
                 for one in work:
                     self._services.log.defer(one)
-        elif self._waiting or not self._take(packet, message):
+        elif self._waiting.messages or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
     def _accept_unstored(self, packet: Publish) -> None:
@@ -223,6 +249,19 @@ class Intake:
         elif packet.qos:
             self._acks.add(lambda: self._received(identifiers, SUCCESS, ""))
 
+    def refuse_unplaced(self, packet: Publish, reason_code: int, problem: str) -> None:
+        """Refuses a message that is in no stream that is served here; ``problem`` says why."""
+        logger.warning(
+            "messages refused: %s",
+            describe(reason_code),
+            extra=about(client=self._session.client_id, topic=packet.topic, reason=problem),
+        )
+        if packet.packet_identifier is None or self._protocol.protocol_level != MQTT_5:
+            self._disconnect(reason_code)
+            return
+        identifier, answer = packet.packet_identifier, PUBACK if packet.qos == 1 else PUBREC
+        self._acks.add(lambda: self._answer(answer, [identifier], reason_code, remark=problem))
+
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement."""
         self._pace.note(1)
@@ -230,16 +269,16 @@ class Intake:
     @property
     def has_waiting(self) -> bool:
         """Whether messages wait."""
-        return bool(self._waiting)
+        return bool(self._waiting.messages)
 
     @property
     def has_many_waiting(self) -> bool:
         """Whether many messages wait, in number or bytes."""
-        return len(self._waiting) >= WAITING_MOST or self._waiting_bytes > WAITING_BYTES_MAX
+        return self._waiting.are_many
 
     async def wait_for_room(self) -> None:
         """Waits while many messages wait, or the owner sends too fast."""
-        await self._room.wait()
+        await self._waiting.room.wait()
         await self.wait_for_pace()
 
     async def wait_for_pace(self) -> None:
@@ -256,7 +295,7 @@ class Intake:
 
     def stop(self) -> None:
         """Ends with the connection: nothing waits any more."""
-        self._room.set()
+        self._waiting.room.set()
         self._pace.stop()
 
     def _take(self, packet: Publish, message: Message) -> bool:
@@ -374,24 +413,25 @@ class Intake:
         return is_in_summary or self._protocol.protocol_level != MQTT_5
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
-        if not self._waiting:
+        if not self._waiting.messages:
             self._wait_for_turn()
-        self._waiting.append((packet, message, came_ms))
-        self._waiting_bytes += message.size
-        if self.has_many_waiting:
-            self._room.clear()
+        self._waiting.add(self, packet, message, came_ms)
 
     def _retry(self) -> None:
         """Takes the messages that have waited, in order, as far as there is room now."""
-        while self._waiting and self._protocol.connected and self._take_or_refuse(*self._waiting[0]):
-            self._waiting_bytes -= self._waiting.pop(0)[1].size
+        waiting = self._waiting
+        while waiting.messages and self._protocol.connected:
+            intake, packet, message, came_ms = waiting.messages[0]
+            if not intake._take_or_refuse(packet, message, came_ms):
+                break
+            waiting.remove_first()
         if not self._protocol.connected:
-            self._waiting.clear()  # none of them is acknowledged
+            waiting.messages.clear()  # none of them is acknowledged
         self._acks.end()
-        if self._waiting:
-            self._wait_for_turn()
-        if not self.has_many_waiting:
-            self._room.set()
+        if waiting.messages:
+            waiting.messages[0][0]._wait_for_turn()
+        if not waiting.are_many:
+            waiting.room.set()
 
     def _wait_for_turn(self) -> None:
         """Tries again when there may be room, or when the commit is over that decides whether a message is known."""
@@ -407,7 +447,7 @@ class Intake:
 
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether messages of these topics may be stored now without a look at each of them."""
-        if self._waiting or not self._services.log.audience.learn(topics):
+        if self._waiting.messages or not self._services.log.audience.learn(topics):
             return False
         if self._conditions is not None and any(map(self._conditions.concern, topics)):
             return False
@@ -459,7 +499,7 @@ class Intake:
             if message.has_passed(self._services.log.hop):
                 self._services.counters.messages_returned += 1
                 self._accept_unstored(packet)
-            elif self._waiting or not self._take(packet, message):
+            elif self._waiting.messages or not self._take(packet, message):
                 self._add_waiting(packet, message, batch.received_ms)
 
     def take_pubrels(self, identifiers: list[int]) -> None:

@@ -21,8 +21,14 @@ from gateway.timers import Timers
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of the gateway that a connection uses; ``gateway.broker`` makes them and opens and closes them."""
+    """The parts of the gateway that a connection uses in one stream; `Stream` makes them and opens and closes them.
 
+    ``streams`` has those of all streams, by name, "" for the default one. ``devices``, ``access_control``,
+    ``holdings``, ``timers``, ``paces``, ``time_shares`` and ``shifts`` are the same in all of them.
+    """
+
+    stream: str
+    streams: dict[str, "Services"]
     config: GatewayConfig
     counters: Counters
     log: MessageLog

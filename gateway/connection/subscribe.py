@@ -41,10 +41,11 @@ class Subscribing:
         self._permissions = permissions
         self._connection = session.connection
 
-    async def subscribe(self, packet: Subscribe) -> tuple[list[int], list[Owed]]:
+    async def subscribe(self, packet: Subscribe, naming: str = "") -> tuple[list[int], list[Owed]]:
         """Returns the reason codes and the retained messages to send after the SUBACK.
 
-        Raises sqlite3.Error, and BadSelector: nothing is subscribed then.
+        ``naming`` is how the client has named the stream. Raises sqlite3.Error, and BadSelector: nothing is subscribed
+        then.
         """
         selector = _selector_of(packet)
         select = selector.text if selector else ""
@@ -68,7 +69,9 @@ class Subscribing:
                 continue
             if self._session.is_realtime:
                 options &= ~3
-            is_new = self._services.subscribers.subscribe(self._session, topic_filter, options, identifier, select)
+            is_new = self._services.subscribers.subscribe(
+                self._session, topic_filter, options, identifier, select, naming
+            )
             codes.append(options & 3)
             if not is_new and self._session.subscription(topic_filter) != before:
                 self._services.limits.count_again([self._session.cursor])

@@ -14,6 +14,7 @@ from gateway.message import Message, form, identity_properties, plain_properties
 from gateway.pace import Shift
 from gateway.signals import Signal
 from gateway.store import EXPIRED, OVERSIZE, Delivery, DeliveryRun, Flow, Grant, MessageLog, Outgoing, Work
+from gateway.streams.naming import Naming
 from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import encode_block, encode_identified_block
 from wire.bulk.publishes import join_publishes, split_publish
@@ -44,7 +45,7 @@ class Peer:
     the protocol core has to say. ``may_receive`` says whether this end may have messages of a topic now,
     ``has_identity`` whether identity and provenance come with each message, and ``session_present`` whether this end
     still has its part of the session. ``name`` is its name in the log. ``hop`` is what is added to the hops of each
-    message.
+    message. ``naming`` names the messages of a stream for this end.
     """
 
     name: str
@@ -55,6 +56,26 @@ class Peer:
     has_identity: bool
     session_present: bool = True
     hop: str = ""
+    naming: Naming | None = None
+
+
+class _Flight:
+    """What is in flight over one connection, whatever the streams: its packet identifiers are those in use.
+
+    ``pubacks`` has what waits for a PUBACK, by packet identifier. ``outgoings`` are the sessions' QoS 2 flows.
+    """
+
+    def __init__(self) -> None:
+        self.pubacks: dict[int, Finish] = {}
+        self.outgoings: list[Outgoing] = []
+        self.acknowledged = Signal()
+
+    def __contains__(self, packet_identifier: object) -> bool:
+        return packet_identifier in self.pubacks or any(packet_identifier in one.flows for one in self.outgoings)
+
+    def has_flow_of(self, identifiers: Iterable[int]) -> bool:
+        """Whether one of some packet identifiers is that of a flow."""
+        return any(not one.flows.keys().isdisjoint(identifiers) for one in self.outgoings)
 
 
 class Window:
@@ -67,6 +88,7 @@ class Window:
         outgoing: the session's QoS 2 flows.
         shift: the senders that share a slice with this one.
         counters: count what is sent to a client; None for a route.
+        beside: another window of the same connection, for messages of another stream.
     """
 
     def __init__(
@@ -77,6 +99,7 @@ class Window:
         outgoing: Outgoing,
         shift: Shift,
         counters: Counters | None = None,
+        beside: "Window | None" = None,
     ) -> None:
         self.name = peer.name
         self.protocol = peer.protocol
@@ -92,17 +115,18 @@ class Window:
         self._has_identity = peer.has_identity
         self._hop = peer.hop
         self.properties_of = partial(identity_properties, hop=peer.hop)
-        self._inflight: dict[int, Finish] = {}
-        self._acknowledged = Signal()
+        self._naming = peer.naming
+        self._flight: _Flight = _Flight() if beside is None else beside._flight
+        self._flight.outgoings.append(outgoing)
 
     @property
     def inflight(self) -> Container[int]:
-        """The packet identifiers of QoS 1 messages that are not acknowledged."""
-        return self._inflight
+        """The packet identifiers in use: of QoS 1 messages that are not acknowledged, and of QoS 2 flows."""
+        return self._flight
 
     def next_identifier(self) -> int:
         """Returns a packet identifier that is not in use."""
-        return self.outgoing.next_identifier(self._inflight)
+        return self.outgoing.next_identifier(self._flight)
 
     async def wait_for_line(self) -> None:
         """Waits until the line takes a message, and the shift has time for this sender."""
@@ -112,10 +136,10 @@ class Window:
     async def wait_for_room(self, packet_identifier: int | None = None) -> None:
         """Waits until line and window take a message, with this packet identifier if one is given."""
         await self.wait_for_line()
-        while self.protocol.send_quota == 0 or self._is_taken(packet_identifier):
+        while self.protocol.send_quota == 0 or packet_identifier in self._flight:
             self.flush()
-            self._acknowledged.clear()
-            await self._acknowledged.wait()
+            self._flight.acknowledged.clear()
+            await self._flight.acknowledged.wait()
             await self.wait_for_line()
 
     def publish(
@@ -140,8 +164,10 @@ class Window:
         At QoS 2 their flows have begun.
         """
         messages = [delivery.message for delivery in deliveries]
+        if self._naming is not None and not self._naming.is_plain:
+            messages = [self._naming.of(message) for message in messages]
         protocol = self.protocol
-        if qos == 1 and not self.outgoing.flows.keys().isdisjoint(identifiers):
+        if qos == 1 and self._flight.has_flow_of(identifiers):
             return False
         aliases = protocol.aliases_of([message.topic for message in messages]) if protocol.gives_aliases else []
         if None in aliases:
@@ -185,6 +211,8 @@ class Window:
         properties_of: Callable[[Message, Sequence[int]], dict[int, Any]],
     ) -> None:
         """Sends a message. Raises PacketTooLargeError, WireError."""
+        if self._naming is not None:
+            message = self._naming.of(message)
         self.protocol.publish(
             message.topic,
             message.payload,
@@ -219,19 +247,22 @@ class Window:
 
     def await_pubacks(self, packet_identifiers: Sequence[int], finish: Finish) -> None:
         """Calls ``finish`` when the client has acknowledged QoS 1 messages, with the identifiers of one or more."""
-        self._inflight.update(dict.fromkeys(packet_identifiers, finish))
+        self._flight.pubacks.update(dict.fromkeys(packet_identifiers, finish))
 
     def forget(self, packet_identifiers: Iterable[int]) -> None:
         """Frees the packet identifiers of QoS 1 messages that are to be sent again."""
         for packet_identifier in packet_identifiers:
-            self._inflight.pop(packet_identifier, None)
-        self._acknowledged.set()
+            self._flight.pubacks.pop(packet_identifier, None)
+        self._flight.acknowledged.set()
 
     def handle_pubacks(self, packet_identifiers: list[int]) -> None:
-        """The other end has QoS 1 messages, or has refused them for good; either way it does not get them again."""
-        for finish, acknowledged in groupby(packet_identifiers, self._inflight.pop):
+        """The other end has QoS 1 messages, or has refused them for good; either way it does not get them again.
+
+        They may have gone through any window of the connection.
+        """
+        for finish, acknowledged in groupby(packet_identifiers, self._flight.pubacks.pop):
             finish(list(acknowledged))
-        self._acknowledged.set()
+        self._flight.acknowledged.set()
 
     def handle_pubrecs(self, packet_identifiers: list[int], add: Callable[..., None]) -> None:
         """The other end has QoS 2 messages: once that is durable their PUBRELs go out.
@@ -245,16 +276,13 @@ class Window:
     def handle_pubcomps(self, packet_identifiers: list[int]) -> None:
         """QoS 2 flows end: completed, or refused by their PUBRECs."""
         self.outgoing.complete(packet_identifiers)
-        self._acknowledged.set()
+        self._flight.acknowledged.set()
 
     def release(self, packet_identifiers: list[int]) -> None:
         """PUBRECs are noted durably: their PUBRELs go out, now or over the next connection."""
         self.outgoing.release(packet_identifiers)
         if self.protocol.connected:
             self.protocol.pubrel_all(packet_identifiers)
-
-    def _is_taken(self, packet_identifier: int | None) -> bool:
-        return packet_identifier in self._inflight or packet_identifier in self.outgoing.flows
 
 
 def is_plain(wanted_qos: int, delivery: Delivery) -> bool:

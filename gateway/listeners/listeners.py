@@ -22,13 +22,13 @@ class Listeners:
 
     Args:
         config: the gateway's configuration.
-        connect: called with each client's port.
+        connect: called with each client's port, and the stream of its listener.
 
     Raises:
         ConfigError: a file of TLS cannot be used.
     """
 
-    def __init__(self, config: GatewayConfig, connect: Callable[[Port], None]) -> None:
+    def __init__(self, config: GatewayConfig, connect: Callable[[Port, str], None]) -> None:
         self._connect = connect
         self._limits = ConnectionLimits(config.limits)
         self._configs = config.listener
@@ -74,19 +74,22 @@ class Listeners:
             raise ConfigError("; ".join(errors))
 
     def _make(self, config: ListenerConfig, anonymous: bool) -> "Listener":
+        def connect(port: Port) -> None:
+            self._connect(port, config.stream)
+
         if isinstance(config, SerialConfig):
-            return SerialListener(config, anonymous=anonymous, connect=self._connect)
+            return SerialListener(config, anonymous=anonymous, connect=connect)
         if isinstance(config, TcpConfig):
-            return TcpListener(config, anonymous=anonymous, limits=self._limits, connect=self._connect)
+            return TcpListener(config, anonymous=anonymous, limits=self._limits, connect=connect)
         if isinstance(config, UnixConfig):
-            return UnixListener(config, anonymous=anonymous, limits=self._limits, connect=self._connect)
+            return UnixListener(config, anonymous=anonymous, limits=self._limits, connect=connect)
         from gateway.listeners.websocket import WebSocketListener  # its libraries take 15 MB of memory
 
         return WebSocketListener(
             config,
             anonymous=anonymous,
             limits=self._limits,
-            connect=self._connect,
+            connect=connect,
         )
 
 

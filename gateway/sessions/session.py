@@ -1,6 +1,7 @@
 """A session: what the gateway keeps of one client between its connections."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.delivery import Sender
@@ -32,10 +33,11 @@ class Session:
     """One client's session [section 4.1]; it is durable if its expiry is above zero when it is made.
 
     ``cursor`` has its own subscriptions and the messages that wait for them, ``shared`` its shared subscriptions by
-    their whole topic filter. ``demand`` is what both cost, ``holding`` the memory that is held for it. ``incoming`` has
-    the packet identifiers of incoming QoS 2 messages that are not released, ``outgoing`` the QoS 2 messages in flight
-    to the client, ``owed`` the retained messages to be sent. ``user`` is the user that made it, None without an
-    account. ``link`` has the settings of the link whose other end it is, None for the session of an ordinary client;
+    their whole topic filter. ``namings`` counts both by how they name their stream. ``demand`` is what both cost,
+    ``holding`` the memory that is held for it. ``incoming`` has the packet identifiers of incoming QoS 2 messages
+    that are not released, ``outgoing`` the QoS 2 messages in flight to the client, ``owed`` the retained messages
+    to be sent. ``user`` is the user that made it, None without an account. ``link`` has the settings of the link
+    whose other end it is, None for the session of an ordinary client;
     ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` are those of both ends, and ``is_aside``
     says that the link closes a circle, so that no new messages go over it. ``is_realtime``: the client came through a
     real-time listener, so no neighbour is told what it wants. Up to ``former_head`` messages were stored
@@ -55,6 +57,7 @@ class Session:
         self.incoming: set[int] = set()
         self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
+        self.namings: dict[str, int] = {}
         self.demand = Demand()
         self.holding = holding
         self.link: LinkSettings | None = None
@@ -87,6 +90,15 @@ class Session:
                 self.sender.send_now(message, grant)
             else:
                 self.sender.hold_back(message)
+
+    def count_naming(self, naming: str, more: int = 1) -> None:
+        """Counts a subscription by how it names its stream."""
+        self.namings[naming] = self.namings.get(naming, 0) + more
+
+    def subscriptions(self) -> Iterator[Subscription]:
+        """Yields its subscriptions, own and shared ones."""
+        yield from self.cursor.filters.values()
+        yield from self.shared.values()
 
     def note_change(self, name: str) -> int:
         """Notes that a subscription, or with the name "" the session itself, differs from its row in the store.

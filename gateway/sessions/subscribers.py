@@ -141,18 +141,26 @@ class Subscribers:
         return session.demand.fits(topic_filter, most, select) and session.holding.fits(size_of(topic_filter, select))
 
     def subscribe(
-        self, session: Session, topic_filter: str, options: int, identifier: int = 0, select: str = ""
+        self,
+        session: Session,
+        topic_filter: str,
+        options: int,
+        identifier: int = 0,
+        select: str = "",
+        naming: str = "",
     ) -> bool:
         """Adds or replaces a subscription, by its options byte; returns whether it is new.
 
-        ``select`` is a selector; a shared subscription takes none.
+        ``select`` is a selector; a shared subscription takes none. ``naming`` is how it names its stream.
         """
         qos = options & 3
         as_published = bool(options & RETAIN_AS_PUBLISHED)
         share_name, bare_filter = parse_shared(topic_filter)
         if share_name is not None:
             is_new = topic_filter not in session.shared
-            subscription = Subscription(bare_filter, qos, retain_as_published=as_published, identifier=identifier)
+            subscription = Subscription(
+                bare_filter, qos, retain_as_published=as_published, identifier=identifier, naming=naming
+            )
             if subscription != session.shared.get(topic_filter):
                 session.note_change(topic_filter)
             self._join(session, topic_filter, subscription)
@@ -166,7 +174,7 @@ class Subscribers:
             )
         not_from = session.client_id if options & NO_LOCAL and session.link is None else None
         subscription = Subscription(
-            topic_filter, qos, since, not_from, as_published, identifier, False, select, earlier
+            topic_filter, qos, since, not_from, as_published, identifier, False, select, earlier, naming
         )
         if subscription != before:
             session.note_change(topic_filter)
@@ -175,13 +183,15 @@ class Subscribers:
 
     def unsubscribe(self, session: Session, topic_filter: str) -> bool:
         """Removes a subscription; returns whether there was one. The caller saves the session."""
-        if session.shared.pop(topic_filter, None) is not None:
+        if (shared := session.shared.pop(topic_filter, None)) is not None:
             self._uncount(session, topic_filter)
+            session.count_naming(shared.naming, -1)
             self._want_no_more(session, topic_filter)
             self._leave(session, topic_filter)
             return True
         if topic_filter in session.cursor.filters:
             self._uncount(session, topic_filter, session.cursor.filters[topic_filter].select)
+            session.count_naming(session.cursor.filters[topic_filter].naming, -1)
             self._want_no_more(session, topic_filter)
             session.cursor.unsubscribe(topic_filter)
             return True
@@ -349,9 +359,11 @@ class Subscribers:
     def _add(self, session: Session, subscription: Subscription) -> None:
         if before := session.cursor.filters.get(subscription.topic_filter):
             self._uncount(session, before.topic_filter, before.select)
+            session.count_naming(before.naming, -1)
         else:
             self._want(session, subscription.topic_filter)
         self._count(session, subscription.topic_filter, subscription.select)
+        session.count_naming(subscription.naming)
         session.cursor.subscribe(subscription)
         self._by_cursor[session.cursor] = session
 
@@ -364,6 +376,9 @@ class Subscribers:
         if topic_filter not in session.shared:
             self._count(session, topic_filter)
             self._want(session, topic_filter)
+        if before := session.shared.get(topic_filter):
+            session.count_naming(before.naming, -1)
+        session.count_naming(subscription.naming)
         group.members[session] = None
         session.shared[topic_filter] = subscription
         if session.sender is not None:

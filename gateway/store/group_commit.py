@@ -14,6 +14,8 @@ from gateway.store.tables.log_rows import Work
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Answer = Callable[[], None]
+Commit = asyncio.Future[list[Any]]
+Submit = Callable[[list[Work]], Commit]
 
 # Python gives the interpreter to a thread that has waited 5 ms for it. A slice of the event loop takes as long: if the
 # loop is busy, the commit's thread may lose the interpreter at each send of the loop, and take seconds. With 0.5 ms
@@ -194,69 +196,93 @@ def tell_of_failure(works: Iterable[Work]) -> None:
 class AckBatch:
     """Gathers the work of the packets that came together, and gives their answers when that work is durable.
 
-    Answers are given in the order in which they were added [section 4.6]. ``gathering`` is a new number for each batch:
-    while it stays the same, what was added is not submitted yet.
+    Answers are given in the order in which they were added [section 4.6], whatever the stores of their works: those of
+    a client's streams share the order, and each store's work goes into one transaction. ``gathering`` is a new number
+    for each batch: while it stays the same, what was added is not submitted yet.
 
     Args:
         submit: writes work in one transaction (``MessageLog.submit``).
         answered: called after the answers of a batch were given.
-        failed: called with a text when a batch could not be written: nothing of it is stored, and nothing answered.
+        failed: called with a text when a batch could not be written: nothing of it is answered.
+        beside: the batch of another store whose answers come in one order with these.
     """
 
     def __init__(
         self,
-        submit: Callable[[list[Work]], asyncio.Future[list[Any]]],
+        submit: Submit,
         answered: Callable[[], None],
         failed: Callable[[str], None],
+        beside: "AckBatch | None" = None,
     ) -> None:
-        self.gathering = 0
         self._submit = submit
-        self._answered = answered
-        self._failed = failed
-        self._work: list[Work] = []
-        self._answers: list[Answer] = []
-        self._written: list[tuple[asyncio.Future[list[Any]] | None, list[Answer]]] = []
+        self._order: _AckOrder = _AckOrder(answered, failed) if beside is None else beside._order
+
+    @property
+    def gathering(self) -> int:
+        return self._order.gathering
 
     def add(self, answer: Answer, *work: Work) -> None:
         """Adds work to the open batch, and the call that answers it once it is durable.
 
         Without work the answer waits for the batches before it alone.
         """
-        self._work += work
-        self._answers.append(answer)
+        self._order.add(self._submit, answer, work)
 
     def end(self) -> None:
         """Submits the open batch; the next ``add`` begins another one."""
-        if not self._answers:
-            return
-        answers, work = self._answers, self._work
-        self._begin()
-        if not work:
-            self._written.append((None, answers))
-            self._answer()
-            return
-        future = self._submit(work)
-        self._written.append((future, answers))
-        future.add_done_callback(lambda _: self._answer())
-
-    def _begin(self) -> None:
-        self._work, self._answers = [], []
-        self.gathering += 1
+        self._order.end()
 
     async def settle(self) -> None:
         """Submits the open batch and waits until each batch is durable or has failed."""
+        await self._order.settle()
+
+
+class _AckOrder:
+    """The answers of one connection, in order, with the work of each store that they wait for."""
+
+    def __init__(self, answered: Callable[[], None], failed: Callable[[str], None]) -> None:
+        self.gathering = 0
+        self._answered = answered
+        self._failed = failed
+        self._work: dict[Submit, list[Work]] = {}
+        self._answers: list[Answer] = []
+        self._written: list[tuple[list[Commit], list[Answer]]] = []
+
+    def add(self, submit: Submit, answer: Answer, work: tuple[Work, ...]) -> None:
+        if work:
+            self._work.setdefault(submit, []).extend(work)
+        self._answers.append(answer)
+
+    def end(self) -> None:
+        if not self._answers:
+            return
+        answers, works = self._answers, self._work
+        self._begin()
+        commits = [submit(work) for submit, work in works.items()]
+        self._written.append((commits, answers))
+        if not commits:
+            self._answer()
+        for commit in commits:
+            commit.add_done_callback(lambda _: self._answer())
+
+    def _begin(self) -> None:
+        self._work, self._answers = {}, []
+        self.gathering += 1
+
+    async def settle(self) -> None:
         self.end()
         while self._written:
-            await asyncio.wait([future for future, _ in self._written if future is not None])
+            await asyncio.wait([commit for commits, _ in self._written for commit in commits])
 
     def _answer(self) -> None:
-        while self._written and ((future := self._written[0][0]) is None or future.done()):
-            _, answers = self._written.pop(0)
-            if future is not None and (error := future.exception()):
-                given_up = self._work
+        while self._written and all(commit.done() for commit in self._written[0][0]):
+            commits, answers = self._written.pop(0)
+            errors = [error for commit in commits if (error := commit.exception())]
+            if errors:
+                given_up = [one for work in self._work.values() for one in work]
                 self._begin()  # nothing overtakes what has to come again
                 tell_of_failure(given_up)
-                self._failed(f"the message store failed: {error}")
+                self._failed(f"the message store failed: {errors[0]}")
                 continue
             for answer in answers:
                 answer()

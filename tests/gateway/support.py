@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gateway.broker import Broker
+from gateway.broker import Broker, stream_logs
 from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
 from gateway.listeners.sockets import TcpListener
 from gateway.store import MessageLog
@@ -39,12 +39,13 @@ async def running(folder: Path, *listeners: ListenerConfig, **settings: Any) -> 
     config = configure(folder, *listeners, **settings)
     log = await MessageLog.open(folder, origin=config.name)
     try:
-        broker = Broker(config, log)
-        await broker.start()
-        try:
-            yield broker
-        finally:
-            await broker.close()
+        async with stream_logs(config) as logs:
+            broker = Broker(config, log, logs)
+            await broker.start()
+            try:
+                yield broker
+            finally:
+                await broker.close()
     finally:
         await log.close()
 

@@ -34,6 +34,7 @@ from wire.properties import (
     decode_properties,
     encode_properties,
 )
+from wire.reserved import STREAM_PROPERTY
 
 SIZE_MAX = 512  # bytes of an ordinary block; a longer one is rare, and remembering many costs memory
 PAIR_OVERHEAD = 160  # bytes of memory of a user property besides its text, roughly: it may be five bytes in a packet
@@ -44,7 +45,7 @@ _RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 _VIA_HEAD = bytes((USER_PROPERTY,)) + encode_string(VIA_PROPERTY)
 _HOPS_HEAD = bytes((USER_PROPERTY,)) + encode_string(HOPS_PROPERTY)
 _TEXT_AT = len(_IDENTITY_HEAD) + 2
-_OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY, VIA_PROPERTY)
+_OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY, VIA_PROPERTY, STREAM_PROPERTY)
 _IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
 _HOP = re.compile(rb"[0-9a-f]{8}")
 _RECEIVED = re.compile(rb"(0|[1-9][0-9]{0,17})/([ -~]{1,%d})" % NAME_BYTES_MAX)

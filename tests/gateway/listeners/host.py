@@ -18,7 +18,7 @@ class Host:
 
     def __init__(self, config: GatewayConfig) -> None:
         self.ports: list[Port] = []
-        self.listeners = Listeners(config, self._connect)
+        self.listeners = Listeners(config, lambda port, _stream: self._connect(port))
         self._all: list[Port] = []
         self._arrived = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()

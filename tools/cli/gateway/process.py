@@ -14,7 +14,7 @@ from typing import Any
 import typer
 import uvloop
 
-from gateway.broker import Broker
+from gateway.broker import Broker, stream_logs
 from gateway.config.errors import read_text
 from gateway.errors import ConfigError, GatewayError, is_disk_trouble
 from gateway.limits import Verdict
@@ -77,8 +77,10 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store = config.store
     log = await MessageLog.open(Path(store.path), origin=config.name, commit_interval_ms=store.commit_interval_ms)
+    opened = contextlib.AsyncExitStack()
     try:
-        broker = Broker(config, log)
+        logs = await opened.enter_async_context(stream_logs(config))
+        broker = Broker(config, log, logs)
         routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
         broker.overview.routes = routes.states
         broker.links.dialled = routes.links
@@ -101,6 +103,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
             for task in running:
                 task.cancel()
     finally:
+        await opened.aclose()
         await log.close()
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway.config import network
+from gateway.config import network, streams
 from gateway.config import schema as config
 from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
 from uplink.shape import ShapeConfig
@@ -27,6 +27,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[queue]`": config.QueueConfig,
     "`[client]`": config.ClientConfig,
     "`[[topic]]`": network.TopicConfig,
+    "`[[stream]]`": streams.StreamConfig,
     "`[network]`": network.NetworkConfig,
     "`[[neighbour]]`": network.NeighbourConfig,
     "`[[neighbour.outgoing]]`, `[[neighbour.incoming]]`": network.SelectConfig,
