@@ -159,6 +159,9 @@ COMMANDS = {
     "gateway restore": Command(
         "tools.cli.gateway.backup:restore", "Put a copy in the place of a message store.", "gateway"
     ),
+    "gateway migrate": Command(
+        "tools.cli.gateway.migrate:migrate", "Move the streams of a gateway to the folders of another.", "gateway"
+    ),
     "gateway new-epoch": Command(
         "tools.cli.gateway.backup:new_epoch",
         "Begin a new epoch in a store that was restored by other means.",
