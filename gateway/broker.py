@@ -17,7 +17,7 @@ from gateway.errors import ConfigError, ListenError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners
 from gateway.observe.links import Links
-from gateway.observe.overview import Overview
+from gateway.observe.overview import ObservedStream, Overview
 from gateway.observe.sys_topics import Announcer
 from gateway.pace import Paces, Shifts, TimeShares
 from gateway.port import Port
@@ -80,7 +80,8 @@ class Broker:
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
         self.links = Links(config.name, self.network, self.sessions, log)
-        self.overview = Overview(folder, log, self.sessions, self.publishing, self.limits, self.links)
+        observed = [ObservedStream(one.name, one.log, one.sessions, one.limits) for one in self.streams]
+        self.overview = Overview(observed, self.publishing, self.links)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False

@@ -181,6 +181,23 @@ class LinkStatus:
     dropped: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """How one stream is doing. ``is_full``: its store refuses messages, or drops the oldest or lets publishers wait."""
+
+    name: str
+    sessions: int = 0
+    subscriptions: int = 0
+    retained_messages: int = 0
+    stored_messages: int = 0
+    stored_bytes: int = 0
+    received: int = 0
+    sent: int = 0
+    stored: int = 0
+    dropped: int = 0
+    is_full: bool = False
+
+
 @dataclass(slots=True)
 class State:
     """The gateway's state at one moment. ``subscriptions`` includes the shared ones."""
@@ -195,6 +212,7 @@ class State:
     stored_bytes: int = 0
     routes: list[RouteState] = field(default_factory=list)
     links: list[LinkStatus] = field(default_factory=list)
+    streams: list[StreamState] = field(default_factory=list)
 
     @property
     def sessions_away(self) -> int:

@@ -67,6 +67,7 @@ class Connection:
 
     def __init__(self, services: Services, port: Port, stream: str = "") -> None:
         self._services = services
+        self._counters = services.counters
         self._port = port
         self._protocol = BulkServerConnection(
             receive_maximum=RECEIVE_MAXIMUM,
@@ -186,7 +187,7 @@ class Connection:
             slice_ = Slice(time_share)
             for piece in self._port.unpack(data):
                 if piece:
-                    self._services.counters.bytes_received += len(piece)
+                    self._counters.bytes_received += len(piece)
                     await self._take_piece(piece, slice_)
                 if slice_.is_over:
                     await self._give_way(slice_)
@@ -201,7 +202,7 @@ class Connection:
             if step is None:
                 await self._handle_events()
             elif self._client is not None:
-                self._services.counters.packets_received += len(step.identifiers)
+                self._counters.packets_received += len(step.identifiers)
                 self._client.take(step)
             if slice_.is_over:
                 await self._give_way(slice_)
@@ -234,7 +235,7 @@ class Connection:
         self._flush_unless_ended()
 
     async def _handle(self, event: Packet | Closed) -> None:
-        self._services.counters.packets_received += 1
+        self._counters.packets_received += 1
         match event:
             case Connect():
                 await self._open(await self._admission.handle_connect(event))
@@ -280,7 +281,7 @@ class Connection:
         self._protocol.resume([*session.incoming, *unreleased])
         self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()
-        services.counters.connections_accepted += 1
+        self._counters.connections_accepted += 1
         self._flush()
         if admitted.packet.client_id:
             visitor = self._port.visitor
@@ -374,7 +375,7 @@ class Connection:
 
     def _turn_away(self, refused: Refused, event: Packet | Closed) -> None:
         if self._protocol.state == AWAIT_CONNACK:
-            self._services.counters.refused(refused.reason_code)
+            self._counters.refused(refused.reason_code)
             self._protocol.refuse(refused.reason_code, str(refused) if refused.is_told else "")
         elif self._protocol.connected:
             self._protocol.disconnect(refused.reason_code)
@@ -450,7 +451,7 @@ class Connection:
 
     def _flush(self) -> None:
         if data := self._protocol.data_to_send():
-            counters = self._services.counters
+            counters = self._counters
             counters.bytes_sent += len(data)
             counters.packets_sent += self._protocol.packets_sent
             self._protocol.packets_sent = 0

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State
+from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State, StreamState
 from wire.reasons import describe
 
 COUNTERS = {
@@ -93,6 +93,20 @@ LINK_GAUGES: dict[str, tuple[str, Callable[[LinkStatus], float]]] = {
         lambda link: link.waiting_bytes,
     ),
 }
+STREAM_GAUGES: dict[str, tuple[str, Callable[[StreamState], float]]] = {
+    "sessions": ("Sessions in a stream, visiting ones included.", lambda one: one.sessions),
+    "subscriptions": ("Subscriptions in a stream.", lambda one: one.subscriptions),
+    "retained_messages": ("Retained messages of a stream.", lambda one: one.retained_messages),
+    "stored_messages": ("Messages in a stream's store now.", lambda one: one.stored_messages),
+    "stored_bytes": ("Size of the files of a stream's store in bytes.", lambda one: one.stored_bytes),
+    "full": ("Whether a stream's store is full.", lambda one: float(one.is_full)),
+}
+STREAM_COUNTERS: dict[str, tuple[str, Callable[[StreamState], float]]] = {
+    "messages_received": ("PUBLISHes received in a stream.", lambda one: one.received),
+    "messages_sent": ("PUBLISHes sent in a stream.", lambda one: one.sent),
+    "messages_stored": ("Messages of a stream that were stored and synced.", lambda one: one.stored),
+    "messages_dropped": ("Messages of a stream that were dropped.", lambda one: one.dropped),
+}
 LINK_LABELS = ("link", "neighbour", "zone", "mode")
 
 
@@ -130,6 +144,7 @@ class Metrics(Collector):
         yield _histogram("commit_seconds", "Time a commit took, its sync included.", counters.commit_s)
         yield from _routes(state)
         yield from _links(state)
+        yield from _streams(state)
 
 
 def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
@@ -163,3 +178,13 @@ def _links(state: State) -> Iterator[Metric]:
         for link in state.links:
             gauge.add_metric([link.name, link.neighbour, link.zone, link.mode], value_of(link))
         yield gauge
+
+
+def _streams(state: State) -> Iterator[Metric]:
+    for name, (text, value_of) in STREAM_GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_stream_{name}", text, labels=["stream"])
+        for stream in state.streams:
+            gauge.add_metric([stream.name], value_of(stream))
+        yield gauge
+    for name, (text, value_of) in STREAM_COUNTERS.items():
+        yield _by(f"stream_{name}", text, "stream", {one.name: int(value_of(one)) for one in state.streams})

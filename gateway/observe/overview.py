@@ -3,38 +3,73 @@
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.counters import LinkStatus, RouteState, State
+from gateway.counters import LinkStatus, RouteState, State, StreamState
 from gateway.limits import Limits
 from gateway.observe.links import Links
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.store import MessageLog
+from gateway.streams.names import DEFAULT_NAME, is_visiting
 
 REFUSED_SAID = 10  # topic filters in a line
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedStream:
+    """A stream as it is observed: its name, "" for the default one, its message log, its sessions and its limits."""
+
+    name: str
+    log: MessageLog
+    sessions: Sessions
+    limits: Limits
+
+    @property
+    def state(self) -> StreamState:
+        """How it is doing now."""
+        log, counters, sessions = self.log, self.log.counters, self.sessions.all()
+        return StreamState(
+            self.name or DEFAULT_NAME,
+            len(sessions),
+            sum(len(session.cursor.filters) + len(session.shared) for session in sessions),
+            log.retained_count,
+            log.stored_count,
+            _size_of_all(log.folder),
+            sum(counters.messages_received),
+            sum(counters.messages_sent),
+            counters.messages_stored,
+            sum(counters.messages_dropped.values()),
+            bool(self.limits.full_note),
+        )
+
+    def say(self, text: str) -> str:
+        """Returns a line about its store."""
+        return f"stream {self.name}: message store: {text}" if self.name else f"message store: {text}"
+
+    def problems(self) -> Iterator[str]:
+        """Yields what is wrong with its store."""
+        if self.log.problem:
+            yield self.say(self.log.problem)
+        if self.limits.problem:
+            yield self.say(self.limits.problem)
+        if self.log.is_damaged:
+            yield self.say("damaged, nothing is deleted until `holdfast gateway repair` was run")
 
 
 class Overview:
     """Counts and checks when it is asked, and never in between.
 
     Args:
-        folder: the store's folder.
-        log: the message log in it.
-        sessions: all sessions.
+        streams: the gateway's streams.
         publishing: has the gateway's own retained messages.
-        limits: says whether the store drops or refuses.
         links: the links to neighbours.
     """
 
-    def __init__(
-        self, folder: Path, log: MessageLog, sessions: Sessions, publishing: Publishing, limits: Limits, links: Links
-    ) -> None:
-        self._folder = folder
-        self._log = log
-        self._sessions = sessions
+    def __init__(self, streams: list[ObservedStream], publishing: Publishing, links: Links) -> None:
+        self._streams = streams
         self._publishing = publishing
-        self._limits = limits
         self._links = links
         self._connections_most = 0
         self.routes: list[RouteState] = []
@@ -44,26 +79,29 @@ class Overview:
 
     def state(self) -> State:
         """Returns the gateway's state now."""
-        sessions, log = self._sessions.all(), self._log
-        shared = sum(len(session.shared) for session in sessions)
+        streams = [one.state for one in self._streams]
+        everywhere = [session for one in self._streams for session in one.sessions.all()]
+        sessions = [session for session in everywhere if not is_visiting(session.client_id)]
+        shared = sum(len(session.shared) for session in everywhere)
         connections = sum(session.connection is not None for session in sessions)
         self._connections_most = max(self._connections_most, connections)
         return State(
             connections=connections,
             connections_most=self._connections_most,
             sessions=len(sessions),
-            subscriptions=sum(len(session.cursor.filters) for session in sessions) + shared,
+            subscriptions=sum(one.subscriptions for one in streams),
             shared_subscriptions=shared,
-            retained_messages=log.retained_count + len(self._publishing.announced),
-            stored_messages=log.stored_count,
-            stored_bytes=sum(map(_size_of, self._folder.glob("*"))),
+            retained_messages=sum(one.retained_messages for one in streams) + len(self._publishing.announced),
+            stored_messages=sum(one.stored_messages for one in streams),
+            stored_bytes=sum(one.stored_bytes for one in streams),
+            streams=streams,
             routes=self.routes,
             links=self._links.status(),
         )
 
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
-        full = [f"message store: {note}"] if (note := self._limits.full_note) else []
+        full = [one.say(note) for one in self._streams if (note := one.limits.full_note)]
         return (
             full
             + [
@@ -77,10 +115,7 @@ class Overview:
 
     def problems(self) -> list[str]:
         """Returns what is wrong now, a line each."""
-        log, limits = self._log, self._limits.problem
-        store = f"message store: {log.problem}" if log.problem else ""
-        full = f"message store: {limits}" if limits else ""
-        damage = "message store: damaged, nothing is deleted until `holdfast gateway repair` was run"
+        stores = [problem for one in self._streams for problem in one.problems()]
         routes = [
             f"route {route.name}: {problem}"
             for route in self.routes
@@ -88,7 +123,7 @@ class Overview:
             if problem
         ]
         network = f"network: {self._links.problem}" if self._links.problem else ""
-        found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes, network)
+        found = (*stores, self.not_reloaded, *routes, network)
         return [problem for problem in found if problem]
 
 
@@ -109,8 +144,10 @@ def _utc_of(unix_ms: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(unix_ms / 1000))
 
 
-def _size_of(file: Path) -> int:
-    """Bytes of a file, 0 if it is gone: SQLite removes some of its files."""
-    with contextlib.suppress(FileNotFoundError):
-        return file.stat().st_size
-    return 0
+def _size_of_all(folder: Path) -> int:
+    """Bytes of the files in a folder; one may be gone by now, as SQLite removes some of its files."""
+    size = 0
+    for file in folder.glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            size += file.stat().st_size if file.is_file() else 0
+    return size

@@ -109,3 +109,8 @@ def visiting_id(client_id: str, home: str) -> str:
 def client_of(session: str) -> str:
     """Returns the client identifier of a session's client, which may be a visiting one."""
     return session.partition("\0@")[0]
+
+
+def is_visiting(session: str) -> bool:
+    """Whether the name of a session is that of a visiting one."""
+    return "\0@" in session
