@@ -20,6 +20,7 @@ from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.listeners.listeners import Listeners
 from gateway.message import message_from
+from gateway.multicast import Multicast
 from gateway.network import Network
 from gateway.observe.links import Links
 from gateway.observe.overview import Overview
@@ -63,6 +64,7 @@ class Broker:
         holdings, shifts, self._timers = Holdings(config.limits.kept_bytes), Shifts(), Timers()
         self._paces = Paces(config.limits.messages_per_s)
         self.network = Network(config.name, config.network.summary, config.neighbour)
+        self._multicast = Multicast(config.multicast, log, self.network)
         self._copies = LinkCopies(log)
         self.subscribers = Subscribers(log, self.endings, shifts, self.network)
         self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
@@ -87,6 +89,7 @@ class Broker:
             counters=log.counters,
             log=log,
             network=self.network,
+            multicast=self._multicast,
             copies=self._copies,
             limits=self.limits,
             access_control=self._access_control,
@@ -103,7 +106,8 @@ class Broker:
         )
         self.listeners = Listeners(config, self.connect)
         self.links = Links(config.name, self.network, self.sessions, log)
-        self.overview = Overview(folder, log, self.sessions, self.publishing, self.limits, self.links)
+        parts = self.sessions, self.publishing, self.limits, self.links, self._multicast
+        self.overview = Overview(folder, log, *parts)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False
@@ -117,6 +121,7 @@ class Broker:
         """
         self.endings.open()
         self.sessions.open()
+        self._multicast.open()
         await self._devices.open()
         await self.limits.open()
         self._wills.open(lambda client_id: self.sessions.get(client_id) is not None)
@@ -144,6 +149,7 @@ class Broker:
         self._announcer.close()
         if self._connections:
             await asyncio.wait(self._connections.values())
+        await self._multicast.close()
         self._timers.close()
         self.network.close()
         self._copies.close()
@@ -184,6 +190,7 @@ class Broker:
             if self._access_control.access.rules != access.rules:
                 self._change_rights(access)
         self.subscribers.reconsider_rights()
+        self._multicast.rotate()
         self.limits.count_again(self._queues())
         for connection in list(self._connections):
             if connection.user in changed:

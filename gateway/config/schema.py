@@ -7,6 +7,7 @@ import msgspec
 
 from gateway.config.errors import Checked
 from gateway.config.kinds import Count, NonEmpty, WhenFull
+from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 
 TCP_PORT_MAX = 65_535
@@ -328,6 +329,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     neighbour: list[NeighbourConfig] = []
     """The neighbours that connect to this gateway. Those to which it connects itself are `route.neighbour`."""
+
+    multicast: list[MulticastConfig] = []
+    """The multicast groups."""
 
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:

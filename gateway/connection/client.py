@@ -4,15 +4,15 @@ import logging
 from collections.abc import Callable, Iterable
 
 from gateway.auth.permissions import Permissions
+from gateway.connection.multicast import MulticastMember
 from gateway.connection.neighbour import LinkLine, ListeningEnd
 from gateway.connection.publish_in import Intake, Topics
 from gateway.connection.services import Services
-from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
+from gateway.connection.subscribe import SubscribeRefused, Subscribing
 from gateway.delivery import Peer, RetainedCursor, Sender, Window
 from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
 from gateway.port import Port
-from gateway.selectors import BadSelector
 from gateway.sessions.session import Session
 from gateway.store import AckBatch
 from wire import reasons
@@ -85,7 +85,8 @@ class Client:
             keeps_identities=keeps,
             copies=services.copies.of(session.client_id) if end is not None else None,
         )
-        self._subscribing = Subscribing(services, session, permissions)
+        self._multicast = MulticastMember(services, session, permissions, protocol, port, answered)
+        self._subscribing = Subscribing(services, session, permissions, self._multicast)
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
@@ -164,6 +165,7 @@ class Client:
         self._acks.end()
         self._intake.stop()
         self._sender.stop()
+        self._multicast.stop()
         if self._end is not None:
             self._end.stop()
 
@@ -175,15 +177,16 @@ class Client:
         problem = ""
         try:
             codes, owed = await self._subscribing.subscribe(packet)
-        except BadSelector as error:
+        except SubscribeRefused as error:
             codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
-            problem = f"{SELECT_PROPERTY}: {error}"
+            problem = str(error)
         self._services.network.tell()
         if self._end is not None:
             self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
         self._note_refused_filters(packet, codes, problem)
         if not self._has_ended():
-            self._protocol.suback(packet.packet_identifier, codes, problem)
+            keys = [] if problem else self._multicast.hand_out(packet)
+            self._protocol.suback(packet.packet_identifier, codes, problem, keys)
             self._retained.add(owed)
             self._sender.send_retained()
             async for message, grant in self._subscribing.announced(packet, codes):

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State
+from gateway.counters import Counters, Histogram, LinkStatus, MulticastState, RouteState, State
 from wire.reasons import describe
 
 COUNTERS = {
@@ -92,6 +92,17 @@ LINK_GAUGES: dict[str, tuple[str, Callable[[LinkStatus], float]]] = {
         lambda link: link.waiting_bytes,
     ),
 }
+MULTICAST_GAUGES: dict[str, tuple[str, Callable[[MulticastState], float]]] = {
+    "receivers": ("Connected receivers of a multicast group.", lambda group: group.receivers),
+    "goes_out": ("Whether the datagrams of a multicast group leave.", lambda group: float(not group.problem)),
+}
+MULTICAST_COUNTERS = {
+    "datagrams_sent": "Datagrams of a multicast group that were sent, heartbeats included.",
+    "messages_sent": "Messages in datagrams of a multicast group.",
+    "bytes_sent": "Bytes of all datagrams of a multicast group.",
+    "oversize_messages": "Messages that fitted no datagram of a multicast group, and went over TLS.",
+    "keys_handed_out": "Keys of a multicast group that were handed out.",
+}
 LINK_LABELS = ("link", "neighbour", "zone", "mode")
 
 
@@ -129,6 +140,7 @@ class Metrics(Collector):
         yield _histogram("commit_seconds", "Time a commit took, its sync included.", counters.commit_s)
         yield from _routes(state)
         yield from _links(state)
+        yield from _multicast(state)
 
 
 def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
@@ -162,3 +174,14 @@ def _links(state: State) -> Iterator[Metric]:
         for link in state.links:
             gauge.add_metric([link.name, link.neighbour, link.zone, link.mode], value_of(link))
         yield gauge
+
+
+def _multicast(state: State) -> Iterator[Metric]:
+    for name, (text, value_of) in MULTICAST_GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_multicast_{name}", text, labels=["group"])
+        for group in state.multicast:
+            gauge.add_metric([group.name], value_of(group))
+        yield gauge
+    for name, text in MULTICAST_COUNTERS.items():
+        counts = {group.name: getattr(group, name) for group in state.multicast}
+        yield _by(f"multicast_{name}", text, "group", counts)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gateway.counters import LinkStatus, RouteState, State
 from gateway.limits import Limits
+from gateway.multicast import Multicast
 from gateway.observe.links import Links
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -25,10 +26,18 @@ class Overview:
         publishing: has the gateway's own retained messages.
         limits: says whether the store drops or refuses.
         links: the links to neighbours.
+        multicast: the multicast groups.
     """
 
     def __init__(
-        self, folder: Path, log: MessageLog, sessions: Sessions, publishing: Publishing, limits: Limits, links: Links
+        self,
+        folder: Path,
+        log: MessageLog,
+        sessions: Sessions,
+        publishing: Publishing,
+        limits: Limits,
+        links: Links,
+        multicast: Multicast,
     ) -> None:
         self._folder = folder
         self._log = log
@@ -36,6 +45,7 @@ class Overview:
         self._publishing = publishing
         self._limits = limits
         self._links = links
+        self._multicast = multicast
         self._connections_most = 0
         self.routes: list[RouteState] = []
         """The states of the gateway's routes, which the routes keep up to date."""
@@ -59,6 +69,7 @@ class Overview:
             stored_bytes=sum(map(_size_of, self._folder.glob("*"))),
             routes=self.routes,
             links=self._links.status(),
+            multicast=self._multicast.states(),
         )
 
     def notes(self) -> list[str]:
@@ -88,7 +99,8 @@ class Overview:
             if problem
         ]
         network = f"network: {self._links.problem}" if self._links.problem else ""
-        found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes, network)
+        multicast = [f"multicast {one.name}: {one.problem}" for one in self._multicast.states() if one.problem]
+        found = (store, full, damage if log.is_damaged else "", self.not_reloaded, *routes, network, *multicast)
         return [problem for problem in found if problem]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway.config import network
+from gateway.config import multicast, network
 from gateway.config import schema as config
 from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
 from uplink.shape import ShapeConfig
@@ -28,6 +28,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[client]`": config.ClientConfig,
     "`[[topic]]`": network.TopicConfig,
     "`[network]`": network.NetworkConfig,
+    "`[[multicast]]`": multicast.MulticastConfig,
     "`[[neighbour]]`": network.NeighbourConfig,
     "`[[neighbour.outgoing]]`, `[[neighbour.incoming]]`": network.SelectConfig,
     '`[[listener]]` with `kind = "tcp"`': config.TcpConfig,
