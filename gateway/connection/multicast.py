@@ -35,6 +35,8 @@ class MulticastMember:
         flush: puts on the line what the protocol core has to say.
     """
 
+    __slots__ = ("_flush", "_groups", "_permissions", "_port", "_protocol", "_services", "_session")
+
     def __init__(
         self,
         services: Services,
@@ -110,9 +112,10 @@ class MulticastMember:
 
     def hand_out(self, packet: Subscribe) -> list[tuple[str, str]]:
         """Returns the user properties with the keys for the SUBACK of a SUBSCRIBE that was granted."""
-        group = self._groups.get(packet.filters[0][0]) if self.asks(packet) else None
-        if group is None:
+        granted = [self._groups[one] for one, _ in packet.filters if one in self._groups] if self.asks(packet) else []
+        if not granted:
             return []
+        group = granted[0]
         client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._port.peer}
         what = {"group": group.config.name, "key": group.state.key_number}
         logger.info("multicast key handed out", extra=about(**client, **what))

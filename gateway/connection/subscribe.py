@@ -118,7 +118,7 @@ class Subscribing:
         topic_filters = [topic_filter for topic_filter, _ in packet.filters]
         if replaced := [one for one in topic_filters if self._session.subscription(one) is not None]:
             await self.unsubscribe(replaced)
-        if self._has_ended():
+        if self._session.connection is not self._connection:
             return [], []
         self._multicast.join(group, topic_filters)
         searches = {
@@ -127,9 +127,15 @@ class Subscribing:
             if _wants_retained(topic_filter, options, topic_filter not in replaced)
         }
         owed: list[Owed] = []
-        refused = await self._find_all(searches, 0, None, owed)
+        try:
+            refused = await self._find_all(searches, 0, None, owed)
+        except sqlite3.Error:
+            self._give_back(owed, 0)
+            raise
         if self._has_ended():
             self._give_back(owed, 0)
+        for topic_filter in refused:
+            self._multicast.leave(topic_filter)
         return [QUOTA_EXCEEDED if one in refused else SUCCESS for one in topic_filters], owed
 
     def _has_ended(self) -> bool:

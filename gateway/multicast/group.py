@@ -78,6 +78,7 @@ class MulticastGroup:
         self._cursor.offered = self._offer
         self._cursor.wake_with(self._news.set)
         self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     async def close(self) -> None:
@@ -89,6 +90,11 @@ class MulticastGroup:
         self._cursor.wake_with(None)
         self._cursor.drop()
         self._close_socket()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("multicast %s: unexpected failure", self.config.name, exc_info=error)
+            self.state.problem = f"unexpected failure: {error}"
 
     def join(self, member: Member) -> None:
         """A receiver is here, until ``leave``."""

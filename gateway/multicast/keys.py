@@ -33,10 +33,12 @@ class GroupKeys:
         return self.next_key is None and now_s >= self.next_from_s - OVERLAP_S
 
     def begin_next(self, now_s: float) -> None:
-        """Makes the next key; it is used as soon as its receivers have had time to get it."""
-        if self.next_key is None:
-            self.next_key, self.next_has_readers = os.urandom(KEY_SIZE), False
-        self.next_from_s = min(self.next_from_s, now_s + OVERLAP_S)
+        """Makes the next key; it is used as soon as its receivers have had time to get it.
+
+        One that was made before, and is not in use, is replaced: a receiver that has it may have lost its right since.
+        """
+        self.next_key, self.next_has_readers = os.urandom(KEY_SIZE), False
+        self.next_from_s = now_s + OVERLAP_S
 
     def is_change_due(self, now_s: float) -> bool:
         """Whether the next key is to be used now."""

@@ -222,6 +222,16 @@ def test_a_key_that_is_handed_out_again_changes_nothing() -> None:
     assert one.lost_messages == 1
 
 
+def test_a_next_key_that_is_handed_out_anew_under_its_number_replaces_the_one_before() -> None:
+    source, one = sender(), receiver()
+    one.take_key(handed(2, KEY))
+    one.take_key(handed(2, NEXT_KEY))
+    assert one.receive(datagram(source, b"1"))
+    assert one.receive(datagram(MulticastSender(EPOCH, 2, KEY), b"x", b"y")) == []
+    source.use_key(2, NEXT_KEY)
+    assert payloads(one.receive(datagram(source, b"2"))) == [b"2"]
+
+
 def test_a_sender_that_starts_anew_is_followed_with_its_new_key_alone() -> None:
     one = receiver()
     before = sender()

@@ -86,16 +86,18 @@ class MulticastReceiver:
         return self._messages_sent - self.messages
 
     def take_key(self, handed: HandedKey) -> None:
-        """Takes a key. One of another epoch replaces all others: the gateway has started anew."""
+        """Takes a key. One of another epoch replaces all others: the gateway has started anew.
+
+        One with the number of a key that is known replaces it: the gateway has handed it out anew, before its use.
+        """
         if handed.epoch != self._epoch:
             self._epoch = handed.epoch
             self._macs = {}
             self._window = _ReplayWindow(handed.datagrams)
             self._messages_of_epoch = handed.messages
-        if handed.number not in self._macs:
-            self._macs[handed.number] = Mac(handed.key)
-            for number in sorted(self._macs)[:-2]:
-                del self._macs[number]
+        self._macs[handed.number] = Mac(handed.key)
+        for number in sorted(self._macs)[:-2]:
+            del self._macs[number]
 
     def receive(self, datagram: bytes | memoryview) -> list:
         """Returns the PUBLISHes of a datagram, which may be none; an empty list too if it is refused."""

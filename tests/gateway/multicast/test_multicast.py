@@ -1,7 +1,9 @@
 """Multicast groups, as publishers, receivers and other hosts of the LAN see them."""
 
+import asyncio
 import logging
 import socket
+import ssl
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,11 @@ from msgspec.structs import replace
 
 from gateway.config.schema import LimitsConfig
 from gateway.observe.metrics import Metrics
-from tests.gateway.multicast.support import Display, ask, group, keys_in, plain, secure, sending
-from tests.gateway.support import said_of, until
+from tests.gateway.multicast.support import Display, ask, group, keys_in, plain, ports, secure, sending
+from tests.gateway.support import Client, said_of, until
+from tools.lab.testing.lines import StreamLine
 from wire import properties as p
-from wire.codec.packets import NO_LOCAL, RETAIN_NEVER, Publish, Suback
+from wire.codec.packets import NO_LOCAL, RETAIN_NEVER, Connack, Publish, Suback
 from wire.multicast import OVERHEAD, decode_key
 from wire.multicast.sender import ROOM
 from wire.reasons import IMPLEMENTATION_SPECIFIC_ERROR, NO_SUBSCRIPTION_EXISTED, SUCCESS
@@ -198,6 +201,19 @@ async def test_a_client_that_could_not_read_a_key_gets_none(tmp_path: Path) -> N
         assert reason == "hf-multicast: expected a Maximum Packet Size of 1400 or more"
 
 
+async def test_a_client_that_wants_no_user_properties_gets_no_key(tmp_path: Path) -> None:
+    async with sending(tmp_path) as broker:
+        client = Client("display")
+        context = ssl.create_default_context(cafile=tmp_path / "authority.pem")
+        client.line = StreamLine(*await asyncio.open_connection("127.0.0.1", ports(broker)[1], ssl=context))
+        client.protocol.connect(0, {p.REQUEST_PROBLEM_INFORMATION: 0})
+        client.flush()
+        await client.expect(Connack)
+        assert (await ask(client, "displays/1")).reason_codes == [IMPLEMENTATION_SPECIFIC_ERROR]
+        assert broker.overview.state().multicast[0].receivers == 0
+        client.line.close()
+
+
 async def test_a_gateway_without_groups_says_so(tmp_path: Path) -> None:
     async with sending(tmp_path, multicast=[]) as broker:
         client = await secure(tmp_path, broker)
@@ -253,6 +269,27 @@ async def test_a_receiver_that_loses_its_right_gets_no_next_key(
         await display.client.ping()
         assert broker.overview.state().multicast[0].receivers == 0
     assert [one["receivers"] for one in said_of(caplog, "multicast key changes")] == ["0"]
+
+
+async def test_a_next_key_that_a_receiver_has_got_before_it_lost_its_right_is_never_used(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("allow * subscribe displays/#\nallow * publish #\n")
+    async with sending(tmp_path, acl=str(rules)) as broker:
+        lost, kept = [await Display.of(await secure(tmp_path, broker, name)) for name in ("lost", "kept")]
+        broker.reload()
+        await lost.take_next_key()
+        await kept.take_next_key()
+        rules.write_text("deny * subscribe lost/#\nallow * subscribe displays/#\nallow * publish #\n")
+        lost.client.cut()
+        await until(lambda: broker.overview.state().multicast[0].receivers == 1, "the receiver is gone")
+        broker.reload()
+        await kept.take_next_key()
+        await until_key(kept, 2)
+        publisher = await plain(broker)
+        await publisher.publish("displays/1", b"for others")
+        assert await kept.payloads(1) == [b"for others"]
+        while not lost.receiver.refused["forged"]:
+            assert lost.receiver.receive(await lost.datagram()) == []
 
 
 async def test_no_key_is_ever_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
