@@ -167,7 +167,7 @@ class MulticastGroup:
             except sqlite3.Error as error:
                 self._note_problem(f"the store failed: {error}")
             before = self._sender.datagrams
-            is_quiet = self._keys.has_readers and _now_s() - last_s >= TICK_S
+            is_quiet = (self._keys.has_readers or self.state.problem) and _now_s() - last_s >= TICK_S
             if self._sender.has_messages or is_quiet:
                 await self._send()
             if self._sender.datagrams != before:

@@ -268,6 +268,27 @@ def test_an_authentic_datagram_with_something_else_than_publishes_brings_nothing
     assert (one.datagrams, one.lost_datagrams, one.messages, one.lost_messages) == (2, 0, 1, 2)
 
 
+def test_whatever_a_holder_of_the_key_sends_is_publishes_or_malformed(seed: int) -> None:
+    chance, one = random.Random(seed), receiver()
+    head = sender().seal()[:16]
+    right = [
+        Publish("displays/1", b"x").encode(),
+        Publish("a", b"", properties={1: 1, 2: 5, 3: "t", 8: "r", 9: b"c", 38: [("k", "v")]}).encode(),
+    ]
+    for number in range(1, 20_001):
+        packets = bytearray(b"".join(chance.choices(right, k=chance.randrange(4))))
+        for _ in range(chance.randrange(3)):
+            if packets:
+                packets[chance.randrange(len(packets))] = chance.randrange(256)
+        if chance.random() < 0.1:
+            packets = bytearray(chance.randbytes(chance.randrange(60)))
+        before = chance.choice((0, number, 2**64 - 1)).to_bytes(8, "big")
+        found = one.receive(sealed(head + number.to_bytes(8, "big") + before, bytes(packets)))
+        assert all(isinstance(each, Publish) and each.qos == 0 and each.topic for each in found)
+    assert one.datagrams == 20_000
+    assert 0 < one.refused["malformed"] < 20_000
+
+
 def test_hostile_datagrams_leave_nothing_but_counters(seed: int) -> None:
     chance, source, one = random.Random(seed), sender(), receiver()
     right = datagram(source, b"payload")

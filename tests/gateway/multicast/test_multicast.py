@@ -379,6 +379,31 @@ async def test_a_group_whose_interface_is_missing_is_told_and_the_broker_goes_on
     ]
 
 
+async def test_a_group_whose_interface_comes_later_goes_out_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    numbers = {"missing0": 0}
+
+    def number_of(name: str) -> int:
+        if not numbers[name]:
+            raise OSError("no interface with this name")
+        return numbers[name]
+
+    loopback = socket.if_nametoindex("lo")
+    monkeypatch.setattr("gateway.multicast.group.socket.if_nametoindex", lambda name: number_of(name))
+    async with sending(tmp_path, replace(group(), interface="missing0")) as broker:
+        assert broker.overview.problems()
+        numbers["missing0"] = loopback
+        await until(lambda: not broker.overview.problems(), "the group goes out")
+        numbers["lo"] = loopback
+        display = await Display.of(await secure(tmp_path, broker))
+        publisher = await plain(broker)
+        await publisher.publish("displays/1", b"x")
+        assert await display.payloads(1) == [b"x"]
+    assert [len(said_of(caplog, f"multicast {event}")) for event in ("does not go out", "goes out again")] == [1, 1]
+
+
 async def test_the_metrics_have_each_group(tmp_path: Path) -> None:
     async with sending(tmp_path) as broker:
         await Display.of(await secure(tmp_path, broker))

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import signal
 import ssl
 import sys
@@ -111,15 +112,16 @@ class _Listener:
         self._receiver = MulticastReceiver()
         self._place: tuple[str, int] | None = None
         self._leave: Callable[[], None] = lambda: None
+        self._line: asyncio.Task[None]
 
     async def run(self) -> None:
         """Raises NoKeyError, and OSError if the gateway cannot be reached at first."""
         loop = asyncio.get_running_loop()
-        line = loop.create_task(self._stay_connected())
+        self._line = loop.create_task(self._stay_connected())
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, line.cancel)
+            loop.add_signal_handler(number, self._line.cancel)
         try:
-            await line
+            await self._line
         except asyncio.CancelledError:
             pass
         finally:
@@ -235,17 +237,25 @@ class _Listener:
             text = None
         if not self._settings.as_json:
             shown = payload.hex() if text is None else text
-            print(f"{printable(packet.topic)} {printable(shown)}", flush=True)
+            self._write(f"{printable(packet.topic)} {printable(shown)}")
             return
         content = {"payload": text} if text is not None else {"payload_base64": base64.b64encode(payload).decode()}
-        print(json.dumps({"topic": packet.topic, **content, "retain": packet.retain, "over": over}), flush=True)
+        self._write(json.dumps({"topic": packet.topic, **content, "retain": packet.retain, "over": over}))
+
+    def _write(self, text: str) -> None:
+        """Prints a line; ends when the program that reads them has ended."""
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again at its end
+            self._line.cancel()
 
     def _print_losses(self) -> None:
         one = self._receiver
         refused = {reason: count for reason, count in one.refused.items() if count}
         if self._settings.as_json:
             lost = {"lost_messages": one.lost_messages, "lost_datagrams": one.lost_datagrams}
-            print(json.dumps({"messages": one.messages, "datagrams": one.datagrams, **lost, "refused": refused}))
+            self._write(json.dumps({"messages": one.messages, "datagrams": one.datagrams, **lost, "refused": refused}))
             return
         said = ", ".join(f"{reason} {count}" for reason, count in refused.items()) or "none"
         print(

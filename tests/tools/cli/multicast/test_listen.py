@@ -111,6 +111,24 @@ def test_it_goes_on_with_the_new_key_when_the_gateway_has_started_anew(tmp_path:
     assert any("; connecting again" in line for line in display.lines)
 
 
+def test_it_ends_with_the_program_that_reads_its_lines(tmp_path: Path) -> None:
+    wall = Wall(tmp_path)
+    command = ["multicast", "listen", "--broker", f"mqtts://localhost:{wall.tls_port}", "--interface", "lo"]
+    command += ["--ca", str(tmp_path / "authority.pem"), "--filter", "displays/#"]
+    with wall.running():
+        display = subprocess.Popen([*HOLDFAST, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert display.stdout is not None and display.stderr is not None
+        assert "listening to" in display.stderr.readline()
+        publish(wall, "displays/1", "-m", "1")
+        assert display.stdout.readline() == "displays/1 1\n"
+        display.stdout.close()
+        publish(wall, "displays/1", "-m", "2")
+        said = display.stderr.read()
+        assert display.wait(LONG_S) == 0
+        assert said.startswith("2 messages in ") and "Traceback" not in said
+        display.stderr.close()
+
+
 def test_hostile_datagrams_cost_it_no_line_and_no_memory(tmp_path: Path, seed: int) -> None:
     chance, wall = random.Random(seed), Wall(tmp_path)
     with (
