@@ -81,7 +81,7 @@ class Broker:
         self.listeners = Listeners(config, self.connect)
         self.links = Links(config.name, self.network, self.sessions, log)
         observed = [ObservedStream(one.name, one.log, one.sessions, one.limits) for one in self.streams]
-        self.overview = Overview(observed, self.publishing, self.links)
+        self.overview = Overview(observed, self.publishing, self.links, default.multicast)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False

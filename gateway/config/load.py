@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.config.errors import ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX
+from gateway.config.multicast import errors_among
 from gateway.config.network import names_twice
 from gateway.config.schema import (
     GatewayConfig,
@@ -74,11 +75,13 @@ def draft_of(source: ConfigSource) -> Draft:
     found = enumerate(values.pop("listener", []))
     if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
         source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
-    for key in ("neighbour", "stream", "topic"):
+    for key in ("neighbour", "stream", "topic", "multicast"):
         values[key] = [one for one in values.pop(key, []) if one is not None]
     for number, name in names_twice(values["neighbour"]):
         source.add(f"neighbour[{number}].name", f"two neighbours are named {name!r}")
     listeners = {number: _listener_beside(folder, listener) for number, listener in found if listener is not None}
+    for key, what in errors_among(values["multicast"], listeners.values()):
+        source.add(key, what)
     values = {"name": "", "store": StoreConfig(""), **values}
     config = GatewayConfig(**values, listener=list(listeners.values()))
     if config.store.path:

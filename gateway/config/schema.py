@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.config.errors import Checked
 from gateway.config.kinds import Count, NonEmpty, WhenFull
+from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 from gateway.config.streams import FOLDER, StreamConfig
 from gateway.streams.names import prefix_of
@@ -360,6 +361,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     neighbour: list[NeighbourConfig] = []
     """The neighbours that connect to this gateway. Those to which it connects itself are `route.neighbour`."""
 
+    multicast: list[MulticastConfig] = []
+    """The multicast groups."""
+
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
     """Whether a client without an account or a certificate may log in through a listener."""
@@ -391,4 +395,5 @@ def in_stream(config: GatewayConfig, stream: str) -> GatewayConfig:
         store=store_of(config, stream),
         topic=[msgspec.structs.replace(one, filter=found) for one, found in topics if found is not None],
         network=msgspec.structs.replace(config.network, summary=summary),
+        multicast=[] if stream else config.multicast,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.counters import LinkStatus, RouteState, State, StreamState
 from gateway.limits import Limits
+from gateway.multicast import Multicast
 from gateway.observe.links import Links
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -65,12 +66,16 @@ class Overview:
         streams: the gateway's streams.
         publishing: has the gateway's own retained messages.
         links: the links to neighbours.
+        multicast: the multicast groups.
     """
 
-    def __init__(self, streams: list[ObservedStream], publishing: Publishing, links: Links) -> None:
+    def __init__(
+        self, streams: list[ObservedStream], publishing: Publishing, links: Links, multicast: Multicast
+    ) -> None:
         self._streams = streams
         self._publishing = publishing
         self._links = links
+        self._multicast = multicast
         self._connections_most = 0
         self.routes: list[RouteState] = []
         """The states of the gateway's routes, which the routes keep up to date."""
@@ -97,6 +102,7 @@ class Overview:
             streams=streams,
             routes=self.routes,
             links=self._links.status(),
+            multicast=self._multicast.states(),
         )
 
     def notes(self) -> list[str]:
@@ -123,7 +129,8 @@ class Overview:
             if problem
         ]
         network = f"network: {self._links.problem}" if self._links.problem else ""
-        found = (*stores, self.not_reloaded, *routes, network)
+        multicast = [f"multicast {one.name}: {one.problem}" for one in self._multicast.states() if one.problem]
+        found = (*stores, self.not_reloaded, *routes, network, *multicast)
         return [problem for problem in found if problem]
 
 

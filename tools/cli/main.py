@@ -30,6 +30,7 @@ GROUPS = {
     "uplink": "See and steer the routes of a gateway that runs.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "network": "Work on networks of gateways.",
+    "multicast": "Receive multicast groups of a gateway.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
     "lander": "Write messages from a broker into landing files.",
     "cloud": "Bring landing files into tables, and report on them.",
@@ -183,6 +184,9 @@ COMMANDS = {
     ),
     "network show": Command(
         "tools.cli.network.show:show", "Show the links of a gateway, and what is wanted over them.", "gateway"
+    ),
+    "multicast listen": Command(
+        "tools.cli.multicast.listen:listen", "Print the messages of a multicast group, and what was lost.", "gateway"
     ),
     "uplink status": Command("tools.cli.uplink.status:status", "Show links and backlogs of the routes.", "gateway"),
     "uplink refused": Command(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway.config import network, streams
+from gateway.config import multicast, network, streams
 from gateway.config import schema as config
 from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
 from uplink.shape import ShapeConfig
@@ -29,6 +29,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[[topic]]`": network.TopicConfig,
     "`[[stream]]`": streams.StreamConfig,
     "`[network]`": network.NetworkConfig,
+    "`[[multicast]]`": multicast.MulticastConfig,
     "`[[neighbour]]`": network.NeighbourConfig,
     "`[[neighbour.outgoing]]`, `[[neighbour.incoming]]`": network.SelectConfig,
     '`[[listener]]` with `kind = "tcp"`': config.TcpConfig,

@@ -87,8 +87,16 @@ class Program:
 
     def cpu_s(self) -> float:
         """Returns the processor time used so far, in seconds."""
+        return sum(self._times_s())
+
+    def user_s(self) -> float:
+        """Returns the processor time used so far by the program itself, without the kernel's, in seconds."""
+        return self._times_s()[0]
+
+    def _times_s(self) -> tuple[float, float]:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        tick = os.sysconf("SC_CLK_TCK")
+        return int(fields[11]) / tick, int(fields[12]) / tick
 
 
 class Broker(Program):

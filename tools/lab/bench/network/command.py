@@ -13,7 +13,7 @@ from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
 from tools.lab.bench.broker.processes import BenchUnavailable
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network import interest, migration, rates, requests, tree
+from tools.lab.bench.network import interest, migration, multicast, rates, requests, tree
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
 
@@ -32,6 +32,7 @@ class Part(enum.StrEnum):
     REALTIME = "realtime"
     MIGRATION = "migration"
     TREE = "tree"
+    MULTICAST = "multicast"
 
 
 def network(
@@ -41,7 +42,11 @@ def network(
     seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each rate is measured.")] = 8.0,
     gateways: Annotated[int, typer.Option(min=2, help="How many gateways are in the tree.")] = 1000,
     messages: Annotated[int, typer.Option(min=10_000, help="How many messages are migrated.")] = 1_000_000,
-    quick: Annotated[bool, quick_option(asked=200, filters=5_000, seconds=0.8, gateways=100, messages=20_000)] = False,
+    datagrams: Annotated[int, typer.Option(min=1000, help="How many hostile datagrams.")] = 10_000_000,
+    quick: Annotated[
+        bool,
+        quick_option(asked=200, filters=5_000, seconds=0.8, gateways=100, messages=20_000, datagrams=100_000),
+    ] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure what a network of gateways answers, tells and carries. Ends with 1 if a goal is missed."""
@@ -55,6 +60,7 @@ def network(
         Part.REALTIME: lambda folder: rates.realtime(folder, seconds),
         Part.MIGRATION: lambda folder: migration.migration(folder, messages),
         Part.TREE: lambda _: tree.tree(gateways),
+        Part.MULTICAST: lambda folder: multicast.multicast(folder, seconds, datagrams),
     }
     with (
         failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
