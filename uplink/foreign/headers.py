@@ -31,14 +31,21 @@ USER_PROPERTIES = "mqtt-user-properties"
 OURS = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY)
 NAME = re.compile(r"(?!(?:hf|mqtt|nats)-|content-type$)[!#$%&'*+\-.^_`|~0-9A-Za-z]+", re.IGNORECASE)
 VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")
-PRINTABLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+PRINTABLE = "".join(map(chr, range(0x21, 0x7F))).replace("%", "")
+
+
+def quoted(text: str) -> str:
+    """Returns a text as the value of a header: with what is not ASCII, and %, as in a URL."""
+    if text.isascii() and text.isprintable() and "%" not in text and text == text.strip():
+        return text
+    return quote(text, PRINTABLE)
 
 
 def identity_of(message: Message) -> str:
     """Returns the value of `hf-id` as a header: with what is not ASCII as in a URL; "" without an identity."""
     if not message.origin:
         return ""
-    return quote(encode_identity(message.origin, message.epoch, message.seq), PRINTABLE)
+    return quoted(encode_identity(message.origin, message.epoch, message.seq))
 
 
 def read_identity(text: str) -> str:
@@ -60,10 +67,10 @@ def encode(message: Message, hop: str, *, with_headers: bool, with_properties: b
         with_properties: whether user properties go.
     """
     pairs = message.properties.get(properties.USER_PROPERTY, ())
-    hops = [value for name, value in pairs if name == HOPS_PROPERTY]
+    hops = [value for name, value in pairs if name == HOPS_PROPERTY] if pairs else []
     headers = {
-        RECEIVED_PROPERTY: quote(encode_received(message.received_ms, message.received_by), PRINTABLE),
-        HOPS_PROPERTY: quote(" ".join([*hops, hop]), PRINTABLE),
+        RECEIVED_PROPERTY: quoted(encode_received(message.received_ms, message.received_by)),
+        HOPS_PROPERTY: quoted(",".join([*hops, hop])) if hops else hop,
     }
     if with_headers:
         headers |= _encode_own(message)
@@ -74,10 +81,16 @@ def encode(message: Message, hop: str, *, with_headers: bool, with_properties: b
 
 def _encode_own(message: Message) -> dict[str, str]:
     found = plain_properties(message)
-    headers = {QOS: str(message.qos), RETAIN: str(int(message.retain))}
+    headers = {}
+    if message.qos != 1:
+        headers[QOS] = str(message.qos)
+    if message.retain:
+        headers[RETAIN] = "1"
+    if not found:
+        return headers
     for key, name in ((properties.CONTENT_TYPE, CONTENT_TYPE), (properties.RESPONSE_TOPIC, RESPONSE_TOPIC)):
         if key in found:
-            headers[name] = quote(found[key], PRINTABLE)
+            headers[name] = quoted(found[key])
     for key, name in (
         (properties.PAYLOAD_FORMAT_INDICATOR, PAYLOAD_FORMAT),
         (properties.MESSAGE_EXPIRY_INTERVAL, EXPIRY),
@@ -122,7 +135,7 @@ def decode(headers: dict[str, str], identity: str, mode: ImportHeaders) -> dict[
         found |= _decode_own(by_name)
         pairs += [(name, value) for name, value in headers.items() if NAME.fullmatch(name)]
         pairs += _decode_user_properties(by_name.get(USER_PROPERTIES, "[]"))
-    pairs += [(HOPS_PROPERTY, hop) for hop in unquote(by_name.get(HOPS_PROPERTY, "")).split()]
+    pairs += [(HOPS_PROPERTY, hop) for hop in filter(None, unquote(by_name.get(HOPS_PROPERTY, "")).split(","))]
     if identity:
         pairs.append((IDENTITY_PROPERTY, identity))
         if received := by_name.get(RECEIVED_PROPERTY):

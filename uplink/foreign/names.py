@@ -7,10 +7,12 @@ one: ``a.b/c`` is ``a/b.c`` there, and comes back as it was.
 import re
 from dataclasses import dataclass
 
+from gateway.routes import remember
 from wire.errors import WireError
 from wire.topics import check_topic_name
 
 BLANK = re.compile(r"[\s\x00]")
+KNOWN_MOST = 4096
 SWAP = str.maketrans("/.", "./")
 
 
@@ -52,9 +54,17 @@ class Names:
         self._project = project
         self._start = f"{project}." if project else ""
         self._signs = {dialect.one, dialect.rest}
+        self._known: dict[str, str] = {}  # names by topic name
 
     def name_of(self, topic: str) -> str:
         """Returns the name of a topic name there. Raises NoName."""
+        if (known := self._known.get(topic)) is not None:
+            return known
+        name = self._translate(topic)
+        remember(self._known, topic, name, KNOWN_MOST)
+        return name
+
+    def _translate(self, topic: str) -> str:
         levels = topic.split("/")
         if "" in levels:
             raise NoName(f"topic name {topic!r} has an empty level, and a name there has none")

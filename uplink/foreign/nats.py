@@ -183,7 +183,8 @@ class Nats:
             headers["Nats-Msg-Id"] = parcel.identity
         if self._config.stream is not None:
             headers["Nats-Expected-Stream"] = self._config.stream
-        size = HEADER_BYTES + sum([len(name) + len(value) + 4 for name, value in headers.items()]) + len(parcel.payload)
+        size = len(parcel.payload) + HEADER_BYTES + 4 * len(headers)
+        size += sum(map(len, headers)) + sum(map(len, headers.values()))  # all ASCII
         if size > self._client.max_payload:
             most = self._client.max_payload
             raise CannotCarry(f"it has {size} bytes with its headers, and the server takes {most} at most")

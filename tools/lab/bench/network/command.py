@@ -13,7 +13,7 @@ from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
 from tools.lab.bench.broker.processes import BenchUnavailable
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network import interest, rates, requests, tree
+from tools.lab.bench.network import foreign, interest, rates, requests, tree
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
 
@@ -30,6 +30,7 @@ class Part(enum.StrEnum):
     SELECTORS = "selectors"
     FOLLOW = "follow"
     TREE = "tree"
+    NATS = "nats"
 
 
 def network(
@@ -38,7 +39,8 @@ def network(
     filters: Annotated[int, typer.Option(min=100, max=100_000, help="How many filters.")] = 100_000,
     seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each rate is measured.")] = 8.0,
     gateways: Annotated[int, typer.Option(min=2, help="How many gateways are in the tree.")] = 1000,
-    quick: Annotated[bool, quick_option(asked=200, filters=5_000, seconds=0.8, gateways=100)] = False,
+    exported: Annotated[int, typer.Option(min=100, help="How many messages are exported.")] = 50_000,
+    quick: Annotated[bool, quick_option(exported=5_000, asked=200, filters=5_000, seconds=0.8, gateways=100)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure what a network of gateways answers, tells and carries. Ends with 1 if a goal is missed."""
@@ -50,6 +52,7 @@ def network(
         Part.SELECTORS: lambda folder: rates.selectors(folder, seconds),
         Part.FOLLOW: lambda folder: rates.follow(folder, seconds),
         Part.TREE: lambda _: tree.tree(gateways),
+        Part.NATS: lambda folder: foreign.export(folder, exported),
     }
     with (
         failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
