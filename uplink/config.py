@@ -20,6 +20,8 @@ from gateway.routes import (
     ZoneName,
     beside,
 )
+from uplink.connect.tls import TLS_FILES, RouteTlsConfig
+from uplink.foreign.config import ForeignConfig, NatsConfig
 from uplink.server import parse_server
 from uplink.shape import ShapeConfig
 from uplink.windows import check_window
@@ -27,38 +29,12 @@ from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
-TLS_FILES = ("ca", "certificate", "key")
-ALPN_SIZE_MAX = 255  # [RFC 7301 section 3.1]
 INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 BATCH_BYTES_MAX = 8 << 20
+FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig}
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
-
-
-class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """How a route to `mqtts://` or `wss://` uses TLS. The files are read again for each connection."""
-
-    ca: NonEmpty | None = None
-    """A PEM file with the certificates of the authorities that may sign the broker's certificate. Without it the
-    system's authorities are trusted. The broker's certificate must be for the name or address in `broker`."""
-
-    certificate: NonEmpty | None = None
-    """A PEM file with the certificate that the route shows, and the certificates between it and the root."""
-
-    key: NonEmpty | None = None
-    """The certificate's private key, not encrypted: a PEM file."""
-
-    alpn: NonEmpty | None = None
-    """The name of the application protocol that the route asks for by ALPN, if the server serves several protocols at
-    one port: at AWS IoT `x-amzn-mqtt-ca` on port 443."""
-
-    @classmethod
-    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        if values.get("alpn") and not (values["alpn"].isascii() and len(values["alpn"]) <= ALPN_SIZE_MAX):
-            yield "alpn", f"expected at most {ALPN_SIZE_MAX} ASCII characters"
-        if {"certificate", "key"} <= values.keys() and (values["certificate"] is None) != (values["key"] is None):
-            yield "key", "certificate and key go together"
 
 
 class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -245,6 +221,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The longest wait before a new connection attempt, in milliseconds."""
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether a server uses TLS."""
+        return any(parse_server(url).is_encrypted for url in (self.broker, *self.fallbacks))
+
+    @property
     def sent(self) -> tuple[str, ...]:
         """The topic filters of the messages that the route sends."""
         if self.direction == "in":
@@ -292,6 +273,26 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         shortest_ms, longest_ms = values.get("backoff_shortest_ms"), values.get("backoff_longest_ms")
         if shortest_ms is not None and longest_ms is not None and longest_ms < shortest_ms:
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
+
+
+AnyRoute = RouteConfig | ForeignConfig
+
+
+def queue_config(config: AnyRoute) -> RouteConfig:
+    """Returns what a route's queue goes by: of a route to a foreign system the keys that it shares with others."""
+    if isinstance(config, RouteConfig):
+        return config
+    return RouteConfig(
+        config.name,
+        config.servers[0],
+        filters=config.filters,
+        shape=config.shape,
+        qos0=config.qos0,
+        inflight_window=config.inflight_window,
+        max_messages=config.max_messages,
+        max_bytes=config.max_bytes,
+        max_age_s=config.max_age_s,
+    )
 
 
 def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -380,7 +381,7 @@ def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -
                 needs_tls = "broker has it"
 
 
-def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
+def decode_routes(file: Path, tables: list[Table]) -> list[AnyRoute]:
     """Checks the ``[[route]]`` tables of a configuration file; relative paths in them start at its folder.
 
     Raises:
@@ -392,9 +393,9 @@ def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
     return list(routes.values())
 
 
-def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, RouteConfig]:
+def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, AnyRoute]:
     """Returns the ``[[route]]`` tables that are right, by their numbers, and notes what is wrong with the others."""
-    found = {number: source.struct(table, RouteConfig, f"route[{number}]") for number, table in enumerate(tables)}
+    found = {number: _route_of(source, table, f"route[{number}]") for number, table in enumerate(tables)}
     routes = {number: _beside(source.path.parent, route) for number, route in found.items() if route is not None}
     names: set[str] = set()
     for number, route in routes.items():
@@ -404,6 +405,19 @@ def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, RouteConfi
     return routes
 
 
-def _beside(folder: Path, route: RouteConfig) -> RouteConfig:
+def _route_of(source: ConfigSource, table: Table, key: str) -> AnyRoute | None:
+    kind = table.get("kind") if isinstance(table, dict) else None
+    if kind is None:
+        return source.struct(table, RouteConfig, key)
+    expected = FOREIGN.get(kind) if isinstance(kind, str) else None
+    if expected is None:
+        kinds = " or ".join(f'"{one}"' for one in FOREIGN)
+        source.add(f"{key}.kind", f"{kind!r}, expected {kinds}, or no kind for a route to an MQTT broker")
+        return None
+    return source.struct(table, expected, key)
+
+
+def _beside(folder: Path, route: AnyRoute) -> AnyRoute:
     tls = None if route.tls is None else beside(folder, route.tls, *TLS_FILES)
-    return beside(folder, msgspec.structs.replace(route, tls=tls), "password_file")
+    files = ("password_file", "credentials") if isinstance(route, NatsConfig) else ("password_file",)
+    return beside(folder, msgspec.structs.replace(route, tls=tls), *files)

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
-from uplink.config import RouteConfig
+from uplink.config import AnyRoute, RouteConfig, queue_config
+from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RouteQueue
 from uplink.route import Route
@@ -35,7 +37,7 @@ class Routes:
 
     def __init__(
         self,
-        configs: list[RouteConfig],
+        configs: Sequence[AnyRoute],
         gateway_name: str,
         log: MessageLog,
         endings: Endings,
@@ -52,7 +54,7 @@ class Routes:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._serving = {config.name: self._route(config) for config in configs}
         for route in self._serving.values():
-            route.queue.change_filters(route.config.sent, endings)
+            route.queue.change_filters(queue_config(route.config).sent, endings)
         known = [*log.consumers(), *log.routes.names()]
         consumers = [consumer for consumer in known if consumer.startswith(ROUTE_PREFIX)]
         names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in consumers} - self._serving.keys()
@@ -76,7 +78,7 @@ class Routes:
         finally:
             self._group = None
 
-    def reload(self, configs: list[RouteConfig]) -> None:
+    def reload(self, configs: Sequence[AnyRoute]) -> None:
         """Makes these the configured routes, soon.
 
         New routes begin. Removed ones stop, and what waits for them is kept. Changed ones connect again, and go on at
@@ -85,7 +87,7 @@ class Routes:
         self._wanted = configs
         self._is_changed.set()
 
-    async def _change_to(self, wanted: dict[str, RouteConfig]) -> None:
+    async def _change_to(self, wanted: dict[str, AnyRoute]) -> None:
         before = {name: route.config for name, route in self._serving.items()}
         changed = [name for name in before | wanted if wanted.get(name) != before.get(name)]
         await self._stop(changed)
@@ -95,7 +97,7 @@ class Routes:
             self._left.pop(name, None)
             queue, config = queues.get(name), wanted.get(name)
             if queue is not None:
-                queue.change(config, self._endings)
+                queue.change(None if config is None else queue_config(config), self._endings)
                 if self._services and _has_neighbour(before.get(name)) and not _has_neighbour(config):
                     self._services.copies.of(queue.publisher.client_id).clear()
             if config is not None:
@@ -110,8 +112,12 @@ class Routes:
         self._note_states()
         await self._name_left(left)
 
-    def _route(self, config: RouteConfig, queue: RouteQueue | None = None) -> Route:
-        route = Route(config, self._gateway_name, self._log, queue, self._services)
+    def _route(self, config: AnyRoute, queue: RouteQueue | None = None) -> Route | ForeignRoute:
+        route: Route | ForeignRoute
+        if isinstance(config, RouteConfig):
+            route = Route(config, self._gateway_name, self._log, queue, self._services)
+        else:
+            route = ForeignRoute(config, self._gateway_name, self._log, queue, self._services)
         route.queue.endings = self._endings
         return route
 
@@ -224,5 +230,5 @@ class Routes:
         return queues[name]
 
 
-def _has_neighbour(config: RouteConfig | None) -> bool:
-    return config is not None and config.neighbour is not None
+def _has_neighbour(config: AnyRoute | None) -> bool:
+    return isinstance(config, RouteConfig) and config.neighbour is not None

@@ -30,7 +30,6 @@ from gateway.store import (
     retained,
 )
 from gateway.topic_memory import remember
-from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import marker_of
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
@@ -138,6 +137,22 @@ class _Waiting:
         return len(self.messages) >= WAITING_MOST or self._bytes > WAITING_BYTES_MAX
 
 
+class Answering(Protocol):
+    """What the intake needs of a connection: it answers PUBLISHes. A `BulkConnection` is one."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def protocol_level(self) -> int: ...
+
+    def puback(self, packet_identifier: int, reason_code: int, reason: str, /) -> object: ...
+
+    def pubrec(self, packet_identifier: int, reason_code: int, reason: str, /) -> object: ...
+
+    def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int, /) -> object: ...
+
+
 class Intake:
     """Takes the messages that one client publishes over one connection, or that a route's broker sends.
 
@@ -167,7 +182,7 @@ class Intake:
     def __init__(
         self,
         services: Services,
-        protocol: BulkConnection,
+        protocol: Answering,
         session: Publisher,
         permissions: Permissions,
         acks: AckBatch,

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from gateway.config.errors import ConfigSource
-from gateway.config.load import Draft, draft_of, named_files
+from gateway.config.load import draft_of, named_files
 from gateway.config.schema import GatewayConfig, store_of
 from gateway.errors import ConfigError, GatewayError
 from gateway.store import repair
 from gateway.store.repair import Move
 from tools.cli.failure import failing_on
-from uplink.config import TLS_FILES, routes_of
+from uplink.config import routes_of
+from uplink.connect.credentials import files_of
 
 Old = Annotated[Path, typer.Argument(metavar="OLD", help="The configuration file of the gateway as it is.")]
 New = Annotated[
@@ -64,12 +64,6 @@ def _moves(old: GatewayConfig, old_path: Path, new: GatewayConfig, new_path: Pat
         yield Move(name, here, there)
 
 
-def _files_of_routes(source: ConfigSource, draft: Draft) -> Iterator[str]:
-    for route in routes_of(source, draft.routes).values():
-        tls = {} if route.tls is None else msgspec.structs.asdict(route.tls)
-        yield from (file for file in (route.password_file, *(tls.get(key) for key in TLS_FILES)) if file is not None)
-
-
 def _copy_configuration(old: Path, new: Path, config: GatewayConfig) -> None:
     """Makes a configuration of the same text in another folder, with the files beside it that it names.
 
@@ -83,7 +77,9 @@ def _copy_configuration(old: Path, new: Path, config: GatewayConfig) -> None:
             text = f"{store} is not below its folder: write {new} yourself, with another path"
             raise ConfigError(f"{old}: {f'stream {name!r}' if name else 'store.path'}: {text}")
     new.parent.mkdir(parents=True, exist_ok=True)
-    for file in map(Path, [*(named for _, named in named_files(draft)), *_files_of_routes(source, draft)]):
+    routes = routes_of(source, draft.routes).values()
+    named = [*named_files(draft), *(one for route in routes for one in files_of(route))]
+    for file in [Path(one) for _, one in named]:
         if file.is_relative_to(old.parent):
             target = new.parent / file.relative_to(old.parent)
             target.parent.mkdir(parents=True, exist_ok=True)

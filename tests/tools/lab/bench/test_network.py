@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.message import Message
 from gateway.selectors import parse_selector
-from tools.lab.bench.network import interest, multicast, rates, requests
+from tools.lab.bench.network import foreign, interest, multicast, rates, requests
 from tools.lab.bench.network.chain import Chain, leaves, node, over_mqtt, over_nats
 from tools.lab.bench.network.nats_load import PONG, NatsCounter
 from tools.lab.bench.network.tree import Tree, tree
@@ -138,3 +138,9 @@ def test_a_datagram_that_is_accepted_is_harm(monkeypatch: pytest.MonkeyPatch) ->
     assert multicast.hostile(1000)[0] == 0
     monkeypatch.setattr("wire.multicast.receiver.is_same", lambda one, other: True)
     assert multicast.hostile(1000)[0] > 0
+
+
+@needs_nats
+def test_an_export_to_jetstream_is_measured_beside_the_client_library(tmp_path: Path) -> None:
+    rate, share = foreign.export(tmp_path / "nats", 300)
+    assert rate.ours > 0 and rate.theirs and share.bar == 0.7
