@@ -79,9 +79,10 @@ class Broker:
         self._access_control.access.other_gateways = self.network.gateways
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
-        self.links = Links(config.name, self.network, self.sessions, log)
+        self.stream_links = [Links(config.name, one.network, one.sessions, one.log, one.name) for one in self.streams]
+        self.links = self.stream_links[0]
         observed = [ObservedStream(one.name, one.log, one.sessions, one.limits) for one in self.streams]
-        self.overview = Overview(observed, self.publishing, self.links)
+        self.overview = Overview(observed, self.publishing, self.stream_links)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False

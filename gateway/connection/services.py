@@ -15,7 +15,7 @@ from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
 from gateway.sessions.wills import Wills
-from gateway.store import MessageLog
+from gateway.store import Endings, MessageLog
 from gateway.timers import Timers
 
 
@@ -35,6 +35,7 @@ class Services:
     network: Network
     copies: LinkCopies
     limits: Limits
+    endings: Endings
     access_control: AccessControl
     sessions: Sessions
     subscribers: Subscribers

@@ -82,6 +82,7 @@ class Stream:
             network=self.network,
             copies=self._copies,
             limits=self.limits,
+            endings=self.endings,
             access_control=common.access_control,
             sessions=self.sessions,
             subscribers=self.subscribers,

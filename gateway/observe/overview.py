@@ -64,10 +64,10 @@ class Overview:
     Args:
         streams: the gateway's streams.
         publishing: has the gateway's own retained messages.
-        links: the links to neighbours.
+        links: the links to neighbours in each stream.
     """
 
-    def __init__(self, streams: list[ObservedStream], publishing: Publishing, links: Links) -> None:
+    def __init__(self, streams: list[ObservedStream], publishing: Publishing, links: list[Links]) -> None:
         self._streams = streams
         self._publishing = publishing
         self._links = links
@@ -96,8 +96,11 @@ class Overview:
             stored_bytes=sum(one.stored_bytes for one in streams),
             streams=streams,
             routes=self.routes,
-            links=self._links.status(),
+            links=self._link_status(),
         )
+
+    def _link_status(self) -> list[LinkStatus]:
+        return [status for one in self._links for status in one.status()]
 
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
@@ -110,7 +113,7 @@ class Overview:
                 if route.refused_messages
             ]
             + [f"route {route.name}: {route.receive_note}" for route in self.routes if route.receive_note]
-            + [note for link in self._links.status() for note in _notes_on(link)]
+            + [note for link in self._link_status() for note in _notes_on(link)]
         )
 
     def problems(self) -> list[str]:
@@ -122,8 +125,8 @@ class Overview:
             for problem in (route.stands, route.receive_problem)
             if problem
         ]
-        network = f"network: {self._links.problem}" if self._links.problem else ""
-        found = (*stores, self.not_reloaded, *routes, network)
+        networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)
+        found = (*stores, self.not_reloaded, *routes, *networks)
         return [problem for problem in found if problem]
 
 

@@ -31,7 +31,9 @@ class Credentials:
 
     def context(self) -> ssl.SSLContext | None:
         """Returns the TLS context, None if no server of the route uses TLS. Raises ConfigError."""
-        is_encrypted = any(parse_server(url).is_encrypted for url in (self._config.broker, *self._config.fallbacks))
+        is_encrypted = any(
+            parse_server(url, may_be_local=True).is_encrypted for url in (self._config.broker, *self._config.fallbacks)
+        )
         return _make_context(self._config.tls or RouteTlsConfig()) if is_encrypted else None
 
 

@@ -47,6 +47,7 @@ from uplink.queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
+from wire.reserved import STREAM_PROPERTY
 from wire.topics import matches
 
 AT_ONCE_GATEWAY, AT_ONCE_BROKER = 1000, 8
@@ -176,7 +177,8 @@ class DiallingEnd:
         """Returns the user properties for a CONNECT to a gateway."""
         self._said = self._wanted() if self._asked is None else dict(self._asked)
         link = encode_link(msgspec.structs.replace(self._ours, asked=FilterSum(self._said).value))
-        return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark)]
+        stream = [(STREAM_PROPERTY, self._config.stream)] if self._config.stream else []
+        return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark), *stream]
 
     def check(self, connack: Connack) -> None:
         """Checks what the other end says of the link. Raises LinkDown: it is not the neighbour that is configured."""

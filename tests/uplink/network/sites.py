@@ -5,18 +5,19 @@ import os
 import time
 from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from gateway.broker import Broker
+from gateway.broker import Broker, stream_logs
 from gateway.config.network import NeighbourConfig
-from gateway.config.schema import GatewayConfig, StoreConfig, TcpConfig
+from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
 from gateway.store import MessageLog, retained
 from tests.gateway.support import LONG_S, tcp_port, until
 from tools.lab.testing.client import Client
 from tools.lab.testing.ports import free_port
-from uplink.config import RouteConfig, RouteNeighbourConfig
+from uplink.config import RouteConfig, RouteNeighbourConfig, with_streams
 from uplink.routes import Routes
 from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 
@@ -30,7 +31,7 @@ class Site:
     Args:
         folder: its folder.
         name: its name.
-        keys: more of its configuration.
+        keys: more of its configuration, and ``sockets``: more listeners.
     """
 
     def __init__(self, folder: Path, name: str, **keys: Any) -> None:
@@ -40,6 +41,7 @@ class Site:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._rules = self._folder / "rules"
         self._rules.write_text(keys.pop("rules", RULES))
+        self._sockets: list[ListenerConfig] = keys.pop("sockets", [])
         self._keys = {"acl": str(self._rules), **keys}
         self._routes: list[RouteConfig] = []
         self._open = AsyncExitStack()
@@ -48,7 +50,7 @@ class Site:
 
     def dial(self, port: int, neighbour: str | None, route: str = "", *, is_link: bool = True, **keys: Any) -> None:
         """Has a route to a neighbour; None: an ordinary broker. One that is no link follows no interest."""
-        about = {key: keys.pop(key) for key in ("zone", "hops", "mode", "fallback_names") if key in keys}
+        about = {key: keys.pop(key) for key in ("zone", "hops", "mode", "fallback_names", "streams") if key in keys}
         config = {
             "name": route or f"to-{neighbour or 'broker'}",
             "broker": f"mqtt://127.0.0.1:{port}",
@@ -83,12 +85,17 @@ class Site:
     async def start(self) -> Self:
         async with AsyncExitStack() as stack:
             store = StoreConfig(str(self._folder / "store"))
-            config = GatewayConfig(self.name, store, listener=[TcpConfig(port=self.port)], **self._keys)
+            listeners = [TcpConfig(port=self.port), *self._sockets]
+            config = GatewayConfig(self.name, store, listener=listeners, **self._keys)
             log = await MessageLog.open(self._folder / "store", origin=self.name)
             stack.push_async_callback(log.close)
-            self.broker = Broker(config, log)
-            self.routes = Routes(self._routes, self.name, log, self.broker.endings, self.broker.services)
-            self.broker.links.dialled, self.broker.overview.routes = self.routes.links, self.routes.states
+            logs = await stack.enter_async_context(stream_logs(config))
+            self.broker = Broker(config, log, logs)
+            routes = list(with_streams(self._routes, list(logs)))
+            self.routes = Routes(routes, self.name, log, self.broker.endings, self.broker.services)
+            self.broker.overview.routes = self.routes.states
+            for links in self.broker.stream_links:
+                links.dialled = partial(self.routes.links, links.stream)
             await self.broker.start()
             stack.push_async_callback(self.broker.close)
             running = asyncio.create_task(self.routes.run())

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,8 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         broker = Broker(config, log, logs)
         routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
         broker.overview.routes = routes.states
-        broker.links.dialled = routes.links
+        for links in broker.stream_links:
+            links.dialled = partial(routes.links, links.stream)
         await broker.start()
         imports = Imports(
             Path(store.path),

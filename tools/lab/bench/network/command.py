@@ -13,7 +13,7 @@ from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
 from tools.lab.bench.broker.processes import BenchUnavailable
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network import interest, rates, requests, tree
+from tools.lab.bench.network import interest, rates, requests, streams, tree
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
 
@@ -30,6 +30,7 @@ class Part(enum.StrEnum):
     SELECTORS = "selectors"
     FOLLOW = "follow"
     TREE = "tree"
+    STREAMS = "streams"
 
 
 def network(
@@ -50,6 +51,7 @@ def network(
         Part.SELECTORS: lambda folder: rates.selectors(folder, seconds),
         Part.FOLLOW: lambda folder: rates.follow(folder, seconds),
         Part.TREE: lambda _: tree.tree(gateways),
+        Part.STREAMS: lambda folder: streams.streams(folder, seconds),
     }
     with (
         failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
