@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
-from uplink.config import RouteConfig
+from uplink.config import RouteConfig, with_streams
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RouteQueue
 from uplink.route import Route
@@ -43,11 +43,11 @@ class Routes:
         services: Services | None = None,
     ) -> None:
         self._gateway_name = gateway_name
-        places = {"": _Place(log, endings, services)}
+        self._places = {"": _Place(log, endings, services)}
         if services is not None:
             others = {name: one for name, one in services.streams.items() if one is not services}
-            places |= {name: _Place(one.log, one.endings, one) for name, one in others.items()}
-        self._places = places
+            self._places |= {name: _Place(one.log, one.endings, one) for name, one in others.items()}
+        self._configured, configs = configs, self._in_all_streams(configs)
         self._stream_of = {config.name: config.stream for config in configs}
         self._wanted = configs
         self._is_changed = Signal()
@@ -58,7 +58,7 @@ class Routes:
         for route in self._serving.values():
             route.queue.change_filters(route.config.sent, self._place_of(route.config.name).endings)
         self._left: dict[str, RouteQueue] = {}
-        for stream in places:
+        for stream in self._places:
             self._find_left(stream)
         self.states: list[RouteState] = []
         self._note_states()
@@ -104,13 +104,24 @@ class Routes:
         New routes begin. Removed ones stop, and what waits for them is kept. Changed ones connect again, and go on at
         their places. The others stay connected.
         """
-        self._wanted = []
-        for config in configs:
+        self._configured, self._wanted = configs, self._in_all_streams(configs)
+        self._is_changed.set()
+
+    def take_stream(self, services: Services) -> None:
+        """The gateway has one more stream: links carry it from now on."""
+        self._places[services.stream] = _Place(services.log, services.endings, services)
+        self._find_left(services.stream)
+        self.reload(self._configured)
+
+    def _in_all_streams(self, configs: list[RouteConfig]) -> list[RouteConfig]:
+        """Returns the routes, with a link for each stream that is carried; some streams may begin at the next start."""
+        found = []
+        for config in with_streams(configs, [stream for stream in self._places if stream]):
             if config.stream in self._places:
-                self._wanted.append(config)
+                found.append(config)
             else:
                 logger.warning("route %s: it begins with the next start, as stream %s does", config.name, config.stream)
-        self._is_changed.set()
+        return found
 
     async def _change_to(self, wanted: dict[str, RouteConfig]) -> None:
         before = {name: route.config for name, route in self._serving.items()}

@@ -49,6 +49,15 @@ def check_stream_name(name: str) -> None:
         raise BadStream(f"{name!r}: {text}")
 
 
+def is_stream_name(name: str) -> bool:
+    """Whether a stream may have a name."""
+    try:
+        check_stream_name(name)
+    except BadStream:
+        return False
+    return True
+
+
 def stream_named(properties: dict) -> str | None:
     """Returns the name that the user property of a packet gives, None without one. Raises BadStream: it has several."""
     names = [value for name, value in properties.get(USER_PROPERTY, ()) if name == STREAM_PROPERTY]

@@ -176,7 +176,8 @@ class DiallingEnd:
     def properties(self) -> list[tuple[str, str]]:
         """Returns the user properties for a CONNECT to a gateway."""
         self._said = self._wanted() if self._asked is None else dict(self._asked)
-        link = encode_link(msgspec.structs.replace(self._ours, asked=FilterSum(self._said).value))
+        asked = FilterSum(self._said).value
+        link = encode_link(msgspec.structs.replace(self._ours, asked=asked, streams=self._network.streams))
         stream = [(STREAM_PROPERTY, self._config.stream)] if self._config.stream else []
         return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark), *stream]
 
@@ -202,6 +203,7 @@ class DiallingEnd:
         if differing := self._ours.disagreement(theirs):
             raise LinkDown(f"the link: {differing}")
         self.theirs = theirs
+        self._network.note_streams(theirs.streams)
 
     def begin(self, requests: Requests, *, session_present: bool, noted: Iterable[str]) -> None:
         """A connection begins: asks for what the session lacks, and ends what is wanted no more. Raises LinkDown.

@@ -5,19 +5,18 @@ import os
 import time
 from collections.abc import Collection, Iterator
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from gateway.broker import Broker, stream_logs
 from gateway.config.network import NeighbourConfig
-from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
+from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig, with_taken_streams
 from gateway.store import MessageLog, retained
 from tests.gateway.support import LONG_S, tcp_port, until
 from tools.lab.testing.client import Client
 from tools.lab.testing.ports import free_port
-from uplink.config import RouteConfig, RouteNeighbourConfig, with_streams
+from uplink.config import RouteConfig, RouteNeighbourConfig
 from uplink.routes import Routes
 from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 
@@ -86,16 +85,14 @@ class Site:
         async with AsyncExitStack() as stack:
             store = StoreConfig(str(self._folder / "store"))
             listeners = [TcpConfig(port=self.port), *self._sockets]
-            config = GatewayConfig(self.name, store, listener=listeners, **self._keys)
+            config = with_taken_streams(GatewayConfig(self.name, store, listener=listeners, **self._keys))
             log = await MessageLog.open(self._folder / "store", origin=self.name)
             stack.push_async_callback(log.close)
             logs = await stack.enter_async_context(stream_logs(config))
             self.broker = Broker(config, log, logs)
-            routes = list(with_streams(self._routes, list(logs)))
-            self.routes = Routes(routes, self.name, log, self.broker.endings, self.broker.services)
+            self.routes = Routes(self._routes, self.name, log, self.broker.endings, self.broker.services)
             self.broker.overview.routes = self.routes.states
-            for links in self.broker.stream_links:
-                links.dialled = partial(self.routes.links, links.stream)
+            self.broker.carry_streams(self.routes.links, self.routes.take_stream)
             await self.broker.start()
             stack.push_async_callback(self.broker.close)
             running = asyncio.create_task(self.routes.run())

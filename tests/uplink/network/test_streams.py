@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import load
+from gateway.config.network import NetworkConfig
 from gateway.config.schema import UnixConfig
 from gateway.config.streams import StreamConfig
 from gateway.errors import ConfigError
@@ -156,3 +157,41 @@ def test_a_route_of_a_stream_that_there_is_not_is_refused_with_its_key(tmp_path:
         read_configuration(file)
     assert f"{file}:6: route[0].stream: no stream is named 'plant'" in str(found.value)
     assert f"{file}:12: route[1].neighbour.streams: no stream is named 'plant'" in str(found.value)
+
+
+@pytest.mark.parametrize("takes_by", ["dialling", "listening"])
+async def test_a_gateway_that_takes_any_stream_has_those_of_its_neighbours_and_keeps_them(
+    tmp_path: Path, takes_by: str
+) -> None:
+    taking = Site(tmp_path, "taking", rules=OPEN, network=NetworkConfig(streams="any"))
+    having = site(tmp_path, "having", "plant")
+    dialling, listening = (taking, having) if takes_by == "dialling" else (having, taking)
+    dialling.dial(listening.port, listening.name)
+    async with listening, dialling:
+        await until(lambda: len(taking.broker.streams) == 2, "it has taken the stream")
+        await until(lambda: any(links.status() for links in dialling.broker.stream_links[1:]), "it is dialled")
+        await linked(dialling, "plant")
+        here = await taking.client("here", f"{IN_PLANT}t", clean_start=False, session_expiry_s=1000)
+        there = await having.client("there", f"{IN_PLANT}t")
+        for gateway in (taking, having):
+            links = next(links for links in gateway.broker.stream_links if links.stream == "plant")
+            await until(lambda links=links: links.status()[0].wanted == 1, "the interest is there")  # type: ignore[misc]
+        await (await taking.client("from-here")).publish(f"{IN_PLANT}t", b"from here")
+        await (await having.client("from-there")).publish(f"{IN_PLANT}t", b"from there")
+        for reader in (here, there):
+            assert {(await reader.receive()).payload for _ in range(2)} == {b"from here", b"from there"}
+        await here.disconnect()
+        await (await taking.client("late")).publish(f"{IN_PLANT}t", b"it waits")
+    async with taking:
+        here = await taking.client("here", clean_start=False, session_expiry_s=1000)
+        assert (await here.receive()).payload == b"it waits"
+
+
+async def test_a_gateway_of_its_own_streams_takes_none(tmp_path: Path) -> None:
+    a, b = site(tmp_path, "A"), site(tmp_path, "B", "plant")
+    a.dial(b.port, "B")
+    async with b, a:
+        await linked(a, "")
+        assert [one.name for one in a.broker.streams] == [""]
+        client = await a.client("client")
+        assert await client.subscribe(f"{IN_PLANT}t") == [0x8F]

@@ -21,7 +21,7 @@ from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.store import is_in_memory, why_unusable
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
-from uplink.config import RouteConfig, check_streams, routes_of, with_streams
+from uplink.config import RouteConfig, check_streams, routes_of
 from uplink.connect import credentials
 
 
@@ -58,7 +58,7 @@ def read_configuration(path: Path, text: str | None = None) -> Configuration:
     _check_addresses(source, draft)
     _check_store(source, draft)
     source.raise_errors()
-    config, served = draft.config, list(with_streams(routes.values(), streams))
+    config, served = draft.config, list(routes.values())
     return Configuration(config, served, _warnings(path, config, served))
 
 
