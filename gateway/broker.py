@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
 
 from gateway.auth.admission import AccessControl
-from gateway.config.schema import GatewayConfig, in_stream, store_of
+from gateway.config.schema import GatewayConfig, in_stream, store_of, with_streams
 from gateway.connection.connection import Connection
 from gateway.connection.services import Services
 from gateway.connection.stream import Common, Stream
-from gateway.errors import ConfigError, ListenError
+from gateway.errors import ConfigError, ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners
-from gateway.observe.links import Links
+from gateway.observe.links import Link, Links
 from gateway.observe.overview import ObservedStream, Overview
 from gateway.observe.sys_topics import Announcer
 from gateway.pace import Paces, Shifts, TimeShares
@@ -24,9 +24,11 @@ from gateway.port import Port
 from gateway.sessions.devices import Devices
 from gateway.store import MessageLog
 from gateway.streams.choice import StreamChoice
+from gateway.streams.names import NAME_BYTES_MAX, is_stream_name
 from gateway.timers import Timers
 from wire import reasons
 
+TAKEN_MOST = 100  # streams, with those of neighbours: each has a thread and open files
 CATCH_UP_S = 2.0  # for clients that send without end, or wait for room in the store, when the broker closes
 
 logger = logging.getLogger(__name__)
@@ -61,7 +63,7 @@ class Broker:
             config.name,
             StreamChoice(streams, users),
         )
-        common = Common(
+        self._common = common = Common(
             self._access_control,
             self._devices,
             Holdings(config.limits.kept_bytes),
@@ -74,17 +76,68 @@ class Broker:
         default = Stream("", in_stream(config, ""), log, common)
         others = [Stream(name, in_stream(config, name), its_log, common) for name, its_log in (logs or {}).items()]
         self.streams = [default, *others]
+        self._taken: dict[str, MessageLog | None] = {}  # streams of neighbours; None while a log is being opened
+        self._taking: set[asyncio.Task[None]] = set()
+        self._stream_taken: Callable[[Services], None] = _do_nothing
+        self._dialled: Callable[[str], Sequence[Link]] = _no_links
         self.limits, self.endings, self.network = default.limits, default.endings, default.network
         self.subscribers, self.publishing, self.sessions = default.subscribers, default.publishing, default.sessions
         self._access_control.access.other_gateways = self.network.gateways
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
-        self.links = Links(config.name, self.network, self.sessions, log)
-        observed = [ObservedStream(one.name, one.log, one.sessions, one.limits) for one in self.streams]
-        self.overview = Overview(observed, self.publishing, self.links, default.multicast)
+        self.stream_links = [Links(config.name, one.network, one.sessions, one.log, one.name) for one in self.streams]
+        self.links = self.stream_links[0]
+        self._observed = [_observed(one) for one in self.streams]
+        self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False
+        self._tell_streams()
+        if config.network.streams == "any":
+            self.network.note_streams = self._note_streams
+
+    def carry_streams(self, dialled: Callable[[str], Sequence[Link]], take: Callable[[Services], None]) -> None:
+        """Shows the links that routes dial for a stream, and has a stream of neighbours carried that is taken."""
+        self._dialled, self._stream_taken = dialled, take
+        for links in self.stream_links:
+            links.dialled = partial(dialled, links.stream)
+
+    def _tell_streams(self) -> None:
+        self.network.streams = tuple(self._common.streams)
+
+    def _note_streams(self, names: Iterable[str]) -> None:
+        """A neighbour has these streams: the gateway takes those that it does not have."""
+        for name in names:
+            if not name or name in self._common.streams or name in self._taken or self._closing:
+                continue
+            if not is_stream_name(name) or len(self._common.streams) + len(self._taking) > TAKEN_MOST:
+                logger.warning("a neighbour's stream is not taken: %r", name[:NAME_BYTES_MAX])
+                continue
+            self._taken[name] = None
+            task = asyncio.get_running_loop().create_task(self._take_stream(name))
+            self._taking.add(task)
+            task.add_done_callback(self._taking.discard)
+
+    async def _take_stream(self, name: str) -> None:
+        config = with_streams(self.config, [name])
+        store = store_of(config, name)
+        try:
+            log = self._taken[name] = await MessageLog.open(Path(store.path), origin=config.name)
+        except StoreError as error:
+            del self._taken[name]  # the next connection of a neighbour tries again
+            logger.error("stream %s of a neighbour cannot be taken: %s", name, error)
+            return
+        self.config = config
+        stream = Stream(name, in_stream(config, name), log, self._common)
+        await stream.open()
+        self.streams.append(stream)
+        self._observed.append(_observed(stream))
+        links = Links(config.name, stream.network, stream.sessions, log, name)
+        links.dialled = partial(self._dialled, name)
+        self.stream_links.append(links)
+        self._tell_streams()
+        logger.info("stream %s of a neighbour is taken", name)
+        self._stream_taken(stream.services)
 
     async def start(self) -> None:
         """Loads the sessions, then opens the listeners. After an error the broker is closed again.
@@ -109,6 +162,8 @@ class Broker:
         What the clients have sent is stored and acknowledged before.
         """
         self._closing = True
+        if self._taking:
+            await asyncio.wait(self._taking)
         for stream in self.streams:
             stream.close_wills()
             await stream.write_all()
@@ -126,6 +181,9 @@ class Broker:
             await stream.close()
         await self._devices.close()
         await self._access_control.close()
+        for log in self._taken.values():
+            if log is not None:
+                await log.close()
 
     async def _catch_up(self) -> None:
         """Lets the connections act on what has come: a message whose PUBACK is not read goes to its client again."""
@@ -177,6 +235,18 @@ class Broker:
         del self._connections[connection]
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s: unexpected failure, other connections go on", connection.name, exc_info=error)
+
+
+def _do_nothing(_services: Services) -> None:
+    """No route carries the stream."""
+
+
+def _no_links(_stream: str) -> Sequence[Link]:
+    return ()
+
+
+def _observed(stream: Stream) -> ObservedStream:
+    return ObservedStream(stream.name, stream.log, stream.sessions, stream.limits)
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
 """The ``[[route]]`` tables of the gateway's configuration file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -27,6 +27,7 @@ from uplink.shape import ShapeConfig
 from uplink.windows import check_window
 from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
+from wire.reserved import STREAM_TOPICS
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
 INFLIGHT_WINDOW_MAX = 65535
@@ -58,6 +59,10 @@ class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
     mode: Mode = "active-active"
     """What happens while the neighbour is not connected, as for `[[neighbour]]`."""
 
+    streams: tuple[NonEmpty, ...] | None = None
+    """The [streams](../how-to/streams.md#streams-of-neighbours) that the link carries besides the default one. Without
+    it these are all streams of this gateway. Those that the neighbour has not are not carried."""
+
 
 class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """A route to another broker: the messages that it sends there, and how it connects."""
@@ -69,9 +74,14 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     broker: str
     """The broker to which the messages go: `mqtt://host` or `mqtt://host:port`, by WebSocket `ws://host:port/path`,
     where the path is `/mqtt` if it is left out; with TLS the same with `mqtts` or `wss`. The ports are 1883, 80, 8883
-    and 443 where they are left out. The broker speaks MQTT 5 or 3.1.1, which the route finds out; over 3.1.1 no
-    identities travel. Another Holdfast gateway accepts the messages if a
-    [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows `identify` for this route's `user`."""
+    and 443 where they are left out. `unix:///path` is a Unix socket on the same machine. The broker speaks MQTT 5 or
+    3.1.1, which the route finds out; over 3.1.1 no identities travel. Another Holdfast gateway accepts the messages
+    if a [rule](../how-to/accounts.md#let-a-client-forward-others-messages) allows `identify` for this route's
+    `user`."""
+
+    stream: str = ""
+    """The [stream](../how-to/streams.md) whose messages the route sends, and into which it receives, all without the
+    stream's prefix: the name of a `[[stream]]`. Without it that is the default stream."""
 
     fallbacks: tuple[str, ...] = ()
     """More servers, as URLs like `broker`. Whenever the route connects, it tries `broker` first, and then these in
@@ -223,7 +233,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     @property
     def is_encrypted(self) -> bool:
         """Whether a server uses TLS."""
-        return any(parse_server(url).is_encrypted for url in (self.broker, *self.fallbacks))
+        return any(parse_server(url, may_be_local=True).is_encrypted for url in (self.broker, *self.fallbacks))
 
     @property
     def sent(self) -> tuple[str, ...]:
@@ -371,7 +381,7 @@ def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -
     needs_tls = "there is a table tls" if has_tls else ""
     for key, one in (("broker", url), *(("fallbacks", one) for one in fallbacks)):
         try:
-            server = parse_server(one)
+            server = parse_server(one, may_be_local=True)
         except ValueError as error:
             yield key, str(error)
         else:
@@ -391,6 +401,50 @@ def decode_routes(file: Path, tables: list[Table]) -> list[AnyRoute]:
     routes = routes_of(source, tables)
     source.raise_errors()
     return list(routes.values())
+
+
+def check_streams(source: ConfigSource, routes: dict[int, AnyRoute], streams: Sequence[str]) -> None:
+    """Adds an error for each stream that a route names and the gateway has not."""
+    known = ", ".join(map(repr, streams)) or "none: there is no [[stream]]"
+    for number, route in routes.items():
+        if not isinstance(route, RouteConfig):
+            continue
+        if route.stream and route.stream not in streams:
+            source.add(f"route[{number}].stream", f"no stream is named {route.stream!r}, expected one of {known}")
+        for name in (route.neighbour and route.neighbour.streams) or ():
+            if name not in streams:
+                key = f"route[{number}].neighbour.streams"
+                source.add(key, f"no stream is named {name!r}, expected some of {known}")
+
+
+def with_streams(routes: Iterable[AnyRoute], streams: Sequence[str]) -> Iterator[AnyRoute]:
+    """Yields the routes, and behind each link of the default stream its links of other streams.
+
+    Args:
+        routes: the routes as they are configured.
+        streams: the gateway's streams besides the default one.
+    """
+    for route in routes:
+        yield route
+        if not isinstance(route, RouteConfig) or not (route.neighbour and route.neighbour.name) or route.stream:
+            continue
+        for stream in streams if route.neighbour.streams is None else route.neighbour.streams:
+            yield msgspec.structs.replace(
+                route,
+                name=f"{route.name}@{stream}",
+                stream=stream,
+                filters=None,
+                subscribe=(),
+                incoming=list(_conditions_in(stream, route.incoming)),
+                outgoing=list(_conditions_in(stream, route.outgoing)),
+            )
+
+
+def _conditions_in(stream: str, conditions: Iterable[SelectConfig]) -> Iterator[SelectConfig]:
+    prefix = f"{STREAM_TOPICS}{stream}/"
+    for one in conditions:
+        if one.topic.startswith(prefix):
+            yield msgspec.structs.replace(one, topic=one.topic.removeprefix(prefix))
 
 
 def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, AnyRoute]:

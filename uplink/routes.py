@@ -4,11 +4,12 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
-from uplink.config import AnyRoute, RouteConfig, queue_config
+from uplink.config import AnyRoute, RouteConfig, queue_config, with_streams
 from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RouteQueue
@@ -30,7 +31,7 @@ class Routes:
         gateway_name: the gateway's name.
         log: the gateway's store. The routes' places in it are there before the first message can be.
         endings: told of a queue that ends, and of messages that no filter of their route takes any more.
-        services: the gateway's parts, if routes may receive messages.
+        services: the gateway's parts, if routes may receive messages, or be in other streams than the default one.
 
     ``states`` has the states of the configured routes, which they keep up to date.
     """
@@ -44,9 +45,12 @@ class Routes:
         services: Services | None = None,
     ) -> None:
         self._gateway_name = gateway_name
-        self._log = log
-        self._endings = endings
-        self._services = services
+        self._places = {"": _Place(log, endings, services)}
+        if services is not None:
+            others = {name: one for name, one in services.streams.items() if one is not services}
+            self._places |= {name: _Place(one.log, one.endings, one) for name, one in others.items()}
+        self._configured, configs = configs, self._in_all_streams(configs)
+        self._stream_of = {config.name: _stream(config) for config in configs}
         self._wanted = configs
         self._is_changed = Signal()
         self._changing = asyncio.Lock()
@@ -54,14 +58,32 @@ class Routes:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._serving = {config.name: self._route(config) for config in configs}
         for route in self._serving.values():
-            route.queue.change_filters(queue_config(route.config).sent, endings)
-        known = [*log.consumers(), *log.routes.names()]
-        consumers = [consumer for consumer in known if consumer.startswith(ROUTE_PREFIX)]
-        names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in consumers} - self._serving.keys()
-        network = None if services is None else services.network
-        self._left = {name: RouteQueue(name, log, network=network) for name in sorted(names)}
+            route.queue.change_filters(queue_config(route.config).sent, self._place_of(route.config.name).endings)
+        self._left: dict[str, RouteQueue] = {}
+        for stream in self._places:
+            self._find_left(stream)
         self.states: list[RouteState] = []
         self._note_states()
+
+    def _find_left(self, stream: str) -> None:
+        """Takes up what a stream's store has of routes that are no longer configured, or are in another stream now."""
+        place = self._places[stream]
+        known = [*place.log.consumers(), *place.log.routes.names()]
+        names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in known if consumer.startswith(ROUTE_PREFIX)}
+        serving = {name for name in self._serving if self._stream_of[name] == stream}
+        for name in sorted(names - serving):
+            network = None if place.services is None else place.services.network
+            self._leave(name, stream, RouteQueue(name, place.log, network=network))
+
+    def _leave(self, name: str, stream: str, queue: RouteQueue) -> str:
+        """Keeps the queue of a route that is no longer in a stream; returns its name among the others."""
+        is_taken = name in self._serving or name in self._left
+        name = f"{name} of stream {stream or 'default'}" if is_taken else name
+        self._left[name], self._stream_of[name] = queue, stream
+        return name
+
+    def _place_of(self, name: str) -> "_Place":
+        return self._places[self._stream_of[name]]
 
     async def run(self) -> None:
         """Runs for ever."""
@@ -84,8 +106,26 @@ class Routes:
         New routes begin. Removed ones stop, and what waits for them is kept. Changed ones connect again, and go on at
         their places. The others stay connected.
         """
-        self._wanted = configs
+        self._configured, self._wanted = configs, self._in_all_streams(configs)
         self._is_changed.set()
+
+    def take_stream(self, services: Services) -> None:
+        """The gateway has one more stream: links carry it from now on."""
+        self._places[services.stream] = _Place(services.log, services.endings, services)
+        self._find_left(services.stream)
+        self.reload(self._configured)
+
+    def _in_all_streams(self, configs: Sequence[AnyRoute]) -> list[AnyRoute]:
+        """Returns the routes, with a link for each stream that is carried; some streams may begin at the next start."""
+        found = []
+        for config in with_streams(configs, [stream for stream in self._places if stream]):
+            if _stream(config) in self._places:
+                found.append(config)
+            else:
+                logger.warning(
+                    "route %s: it begins with the next start, as stream %s does", config.name, _stream(config)
+                )
+        return found
 
     async def _change_to(self, wanted: dict[str, AnyRoute]) -> None:
         before = {name: route.config for name, route in self._serving.items()}
@@ -96,10 +136,16 @@ class Routes:
             self._serving.pop(name, None)
             self._left.pop(name, None)
             queue, config = queues.get(name), wanted.get(name)
+            if config is not None and _stream(config) != self._stream_of.setdefault(name, _stream(config)):
+                if queue is not None:
+                    queue.change(None, self._place_of(name).endings)
+                    self._start(self._leave(f"{name} before", self._stream_of[name], queue))
+                queue, self._stream_of[name] = None, _stream(config)
             if queue is not None:
-                queue.change(None if config is None else queue_config(config), self._endings)
-                if self._services and _has_neighbour(before.get(name)) and not _has_neighbour(config):
-                    self._services.copies.of(queue.publisher.client_id).clear()
+                place = self._place_of(name)
+                queue.change(None if config is None else queue_config(config), place.endings)
+                if place.services and _has_neighbour(before.get(name)) and not _has_neighbour(config):
+                    place.services.copies.of(queue.publisher.client_id).clear()
             if config is not None:
                 self._serving[name] = self._route(config, queue)
                 what = "its settings have changed, it goes on at its place" if name in before else "it begins"
@@ -114,11 +160,12 @@ class Routes:
 
     def _route(self, config: AnyRoute, queue: RouteQueue | None = None) -> Route | ForeignRoute:
         route: Route | ForeignRoute
+        place = self._place_of(config.name)
         if isinstance(config, RouteConfig):
-            route = Route(config, self._gateway_name, self._log, queue, self._services)
+            route = Route(config, self._gateway_name, place.log, queue, place.services)
         else:
-            route = ForeignRoute(config, self._gateway_name, self._log, queue, self._services)
-        route.queue.endings = self._endings
+            route = ForeignRoute(config, self._gateway_name, place.log, queue, place.services)
+        route.queue.endings = place.endings
         return route
 
     def _start(self, name: str) -> None:
@@ -189,7 +236,7 @@ class Routes:
             queue = self._queue(name)
             await self._stop([name])
             try:
-                messages = await export_backlog(queue, self._log, self._gateway_name, path)
+                messages = await export_backlog(queue, self._place_of(name).log, self._gateway_name, path)
             finally:
                 self._start(name)
         logger.info("route %s: %d messages are in %s, and no longer wait here", name, messages, path)
@@ -207,13 +254,14 @@ class Routes:
             await queue.watch.count()
             await self._stop([name])
             del self._left[name]
-            await queue.forget(self._endings)
+            await queue.forget(self._place_of(name).endings)
         logger.info("route %s is forgotten: %d messages waited for it", name, queue.state.backlog_messages)
         return queue.state.backlog_messages
 
-    def links(self) -> list[DiallingEnd]:
-        """Returns the ends of the links that this gateway dials."""
-        return [route.link for route in self._serving.values() if route.link is not None]
+    def links(self, stream: str = "") -> list[DiallingEnd]:
+        """Returns the ends of the links that this gateway dials, for one stream."""
+        routes = [route for route in self._serving.values() if _stream(route.config) == stream]
+        return [route.link for route in routes if route.link is not None]
 
     def queues(self) -> list[RouteQueue]:
         """Returns what waits for each configured route."""
@@ -228,6 +276,20 @@ class Routes:
             names = ", ".join(map(repr, queues)) or "there are none"
             raise NoSuchRoute(f"no route {name!r}; the routes: {names}")
         return queues[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the routes of a stream are."""
+
+    log: MessageLog
+    endings: Endings
+    services: Services | None
+
+
+def _stream(config: AnyRoute) -> str:
+    """Returns the stream of a route; routes to other systems than MQTT brokers are of the default stream."""
+    return config.stream if isinstance(config, RouteConfig) else ""
 
 
 def _has_neighbour(config: AnyRoute | None) -> bool:

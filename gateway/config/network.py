@@ -44,6 +44,11 @@ class NetworkConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """Topic filters that this gateway always asks its neighbours for, whether a client wants them or not. Each stands
     for all filters that it covers: these are not told."""
 
+    streams: Literal["own", "any"] = "own"
+    """Which [streams](../how-to/streams.md#streams-of-neighbours) the gateway has: `"own"`, those of its `[[stream]]`
+    tables. `"any"`, also each that a neighbour has, at most 100, with the defaults of `[[stream]]`. It keeps them when
+    the neighbour is gone, also over a start."""
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         for topic_filter in values.get("summary", ()):

@@ -1,7 +1,8 @@
 """The keys of the gateway's configuration file, with their meanings. The reference page is made of it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ from gateway.config.kinds import Count, NonEmpty, WhenFull
 from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 from gateway.config.streams import FOLDER, StreamConfig
-from gateway.streams.names import prefix_of
+from gateway.streams.names import is_stream_name, prefix_of
 from wire.reserved import STREAM_TOPICS
 
 TCP_PORT_MAX = 65_535
@@ -377,6 +378,21 @@ def store_of(config: GatewayConfig, stream: str) -> StoreConfig:
     found = {one.name: one for one in config.stream}[stream]
     path = found.path or os.path.join(config.store.path, FOLDER, stream)
     return StoreConfig(path, found.commit_interval_ms, found.max_messages, found.max_bytes, found.when_full)
+
+
+def with_taken_streams(config: GatewayConfig) -> GatewayConfig:
+    """Returns a configuration with the streams that were taken of neighbours before (`network.streams`)."""
+    folder = Path(config.store.path, FOLDER)
+    if config.network.streams != "any" or not folder.is_dir():
+        return config
+    known = {one.name for one in config.stream}
+    names = (one.name for one in sorted(folder.iterdir()) if one.is_dir() and one.name not in known)
+    return with_streams(config, filter(is_stream_name, names))
+
+
+def with_streams(config: GatewayConfig, names: Iterable[str]) -> GatewayConfig:
+    """Returns a configuration with more streams, which have the defaults."""
+    return msgspec.structs.replace(config, stream=[*config.stream, *map(StreamConfig, names)])
 
 
 def in_stream(config: GatewayConfig, stream: str) -> GatewayConfig:

@@ -74,6 +74,7 @@ def admit_neighbour(services: Services, admitted: Admitted, *, is_realtime: bool
         raise Refused(reasons.CLIENT_IDENTIFIER_NOT_VALID, text, is_told=True)
     if differing := services.network.settings(theirs.name).disagreement(theirs):
         raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"the link: {differing}", is_told=True)
+    services.network.note_streams(theirs.streams)
     return theirs
 
 

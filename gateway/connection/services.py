@@ -16,7 +16,7 @@ from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
 from gateway.sessions.wills import Wills
-from gateway.store import MessageLog
+from gateway.store import Endings, MessageLog
 from gateway.timers import Timers
 
 
@@ -37,6 +37,7 @@ class Services:
     multicast: Multicast
     copies: LinkCopies
     limits: Limits
+    endings: Endings
     access_control: AccessControl
     sessions: Sessions
     subscribers: Subscribers

@@ -85,6 +85,7 @@ class Stream:
             multicast=self.multicast,
             copies=self._copies,
             limits=self.limits,
+            endings=self.endings,
             access_control=common.access_control,
             sessions=self.sessions,
             subscribers=self.subscribers,

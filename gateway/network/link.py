@@ -101,10 +101,10 @@ class FilterSum:
         return self.count, self._hashes
 
 
-def listening_settings(gateway: str, neighbour: NeighbourConfig) -> LinkSettings:
-    """Returns the settings of a link to a neighbour that dials this gateway."""
+def listening_settings(gateway: str, neighbour: NeighbourConfig, streams: tuple[str, ...] = ("",)) -> LinkSettings:
+    """Returns the settings of a link to a neighbour that dials this gateway, which has these streams."""
     one = neighbour
-    return LinkSettings(gateway, one.zone, one.hops, one.mode, incoming=tuple(one.incoming))
+    return LinkSettings(gateway, one.zone, one.hops, one.mode, streams, tuple(one.incoming))
 
 
 def encode_link(settings: LinkSettings) -> str:

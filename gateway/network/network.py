@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -93,11 +93,14 @@ class Network:
         neighbours: the configured settings of links that neighbours dial.
 
     ``interest`` is what is wanted, ``announcer`` announces it. ``ends`` are this gateway's ends of the links that are
-    up, by the name of the link, and ``aside`` the names of the links that are set aside.
+    up, by the name of the link, and ``aside`` the names of the links that are set aside. ``streams`` are those of the
+    gateway, "" for the default one, which neighbours are told. ``note_streams`` is called with those of a neighbour.
     """
 
     def __init__(self, gateway: str, summary: Iterable[str] = (), neighbours: Iterable[NeighbourConfig] = ()) -> None:
         self.gateway = gateway
+        self.streams: tuple[str, ...] = ("",)
+        self.note_streams: Callable[[Iterable[str]], None] = _note_nothing
         self.interest = Interest()
         self.announcer = Announcer(self.interest, os.urandom(8))
         self.ends: dict[str, LinkEnd] = {}
@@ -124,7 +127,7 @@ class Network:
 
     def settings(self, name: str) -> LinkSettings:
         """Returns the settings of a link that a neighbour dials, as this gateway has them."""
-        return listening_settings(self.gateway, self.neighbour(name))
+        return listening_settings(self.gateway, self.neighbour(name), self.streams)
 
     def as_configured(self, theirs: LinkSettings) -> LinkSettings:
         """Returns the stored settings of a link that a neighbour dials, with zone, hops and mode as configured now."""
@@ -330,6 +333,10 @@ class Network:
                     await slice_.give_way()
             self._leaving.pop(0)
         self._sweep = None
+
+
+def _note_nothing(_streams: Iterable[str]) -> None:
+    """The gateway has the streams that it is configured to have."""
 
 
 def _fields(end: LinkEnd) -> dict[str, str]:

@@ -132,11 +132,13 @@ class Links:
         network: the network as the gateway sees it.
         sessions: among them those of the neighbours that dial.
         log: the gateway's store.
+        stream: the stream, "" for the default one: only there a configured neighbour has to dial.
 
     ``dialled`` returns the links that the gateway dials.
     """
 
-    def __init__(self, gateway: str, network: Network, sessions: Sessions, log: MessageLog) -> None:
+    def __init__(self, gateway: str, network: Network, sessions: Sessions, log: MessageLog, stream: str = "") -> None:
+        self.stream = stream
         self._gateway = gateway
         self._network = network
         self._sessions = sessions
@@ -151,6 +153,8 @@ class Links:
     def status(self) -> list[LinkStatus]:
         """Returns how each link is doing, also those of configured neighbours that have never dialled."""
         found = [link.status() for link in self._all()]
+        if self.stream:
+            return found
         there = {one.neighbour for one in found if not one.is_dialled_here}
         return found + [_never_up(one) for one in self._network.expected() if one.name not in there]
 

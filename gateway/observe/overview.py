@@ -65,12 +65,12 @@ class Overview:
     Args:
         streams: the gateway's streams.
         publishing: has the gateway's own retained messages.
-        links: the links to neighbours.
+        links: the links to neighbours in each stream.
         multicast: the multicast groups.
     """
 
     def __init__(
-        self, streams: list[ObservedStream], publishing: Publishing, links: Links, multicast: Multicast
+        self, streams: list[ObservedStream], publishing: Publishing, links: list[Links], multicast: Multicast
     ) -> None:
         self._streams = streams
         self._publishing = publishing
@@ -101,9 +101,12 @@ class Overview:
             stored_bytes=sum(one.stored_bytes for one in streams),
             streams=streams,
             routes=self.routes,
-            links=self._links.status(),
+            links=self._link_status(),
             multicast=self._multicast.states(),
         )
+
+    def _link_status(self) -> list[LinkStatus]:
+        return [status for one in self._links for status in one.status()]
 
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
@@ -116,7 +119,7 @@ class Overview:
                 if route.refused_messages
             ]
             + [f"route {route.name}: {route.receive_note}" for route in self.routes if route.receive_note]
-            + [note for link in self._links.status() for note in _notes_on(link)]
+            + [note for link in self._link_status() for note in _notes_on(link)]
         )
 
     def problems(self) -> list[str]:
@@ -128,9 +131,9 @@ class Overview:
             for problem in (route.stands, route.receive_problem)
             if problem
         ]
-        network = f"network: {self._links.problem}" if self._links.problem else ""
+        networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)
         multicast = [f"multicast {one.name}: {one.problem}" for one in self._multicast.states() if one.problem]
-        found = (*stores, self.not_reloaded, *routes, network, *multicast)
+        found = (*stores, self.not_reloaded, *routes, *networks, *multicast)
         return [problem for problem in found if problem]
 
 

@@ -44,8 +44,18 @@ def check_stream_name(name: str) -> None:
         raise BadStream(f"expected a name of 1 to {NAME_BYTES_MAX} bytes")
     if name in RESERVED_NAMES:
         raise BadStream(f"{name!r} is reserved")
-    if name[0] == "$" or any(character in "/+#" or not character.isprintable() for character in name):
-        raise BadStream(f"{name!r}: expected one level of a topic, without wildcards and without $ at its beginning")
+    if name[0] in "$." or any(character in "/+#" or not character.isprintable() for character in name):
+        text = "expected one level of a topic, without wildcards and without $ or . at its beginning"
+        raise BadStream(f"{name!r}: {text}")
+
+
+def is_stream_name(name: str) -> bool:
+    """Whether a stream may have a name."""
+    try:
+        check_stream_name(name)
+    except BadStream:
+        return False
+    return True
 
 
 def stream_named(properties: dict) -> str | None:

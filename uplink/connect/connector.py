@@ -109,7 +109,7 @@ class Connector:
         self._packet_size = packet_size
         self._is_noted = False
         self._credentials = Credentials(config)
-        self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
+        self._servers = [parse_server(url, may_be_local=True) for url in (config.broker, *config.fallbacks)]
         self._versions: defaultdict[Server, SpokenVersion] = defaultdict(SpokenVersion)
         self._last: tuple[Remote, Server] | None = None
         self._windows = Windows(config.windows)
@@ -358,9 +358,7 @@ async def _open(
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
             try:
-                transport, _ = await asyncio.get_running_loop().create_connection(
-                    lambda: line, server.host, server.port, ssl=context
-                )
+                transport = await _line_to(server, lambda: line, context)
             except BaseException:
                 remote.connection_lost(None)  # the loop has closed the line, even if the broker has accepted us already
                 raise
@@ -381,13 +379,22 @@ async def _open(
         raise _failure(remote, server)
 
 
+async def _line_to(
+    server: Server, make: Callable[[], asyncio.Protocol], context: ssl.SSLContext | None
+) -> asyncio.BaseTransport:
+    loop = asyncio.get_running_loop()
+    if server.socket:
+        transport, _ = await loop.create_unix_connection(make, server.socket)
+        return transport
+    transport, _ = await loop.create_connection(make, server.host, server.port, ssl=context)
+    return transport
+
+
 async def _is_there(server: Server, context: ssl.SSLContext | None) -> bool:
     """Whether a server accepts a connection, with its TLS."""
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
-            transport, _ = await asyncio.get_running_loop().create_connection(
-                asyncio.Protocol, server.host, server.port, ssl=context if server.is_encrypted else None
-            )
+            transport = await _line_to(server, asyncio.Protocol, context if server.is_encrypted else None)
     except OSError:  # TimeoutError and the errors of TLS are of this class too
         return False
     transport.close()

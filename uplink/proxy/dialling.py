@@ -48,6 +48,7 @@ from uplink.queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
+from wire.reserved import STREAM_PROPERTY
 from wire.topics import matches
 
 AT_ONCE_GATEWAY, AT_ONCE_BROKER = 1000, 8
@@ -176,8 +177,10 @@ class DiallingEnd:
     def properties(self) -> list[tuple[str, str]]:
         """Returns the user properties for a CONNECT to a gateway."""
         self._said = self._wanted() if self._asked is None else dict(self._asked)
-        link = encode_link(msgspec.structs.replace(self._ours, asked=FilterSum(self._said).value))
-        return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark)]
+        asked = FilterSum(self._said).value
+        link = encode_link(msgspec.structs.replace(self._ours, asked=asked, streams=self._network.streams))
+        stream = [(STREAM_PROPERTY, self._config.stream)] if self._config.stream else []
+        return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark), *stream]
 
     def check(self, connack: Connack) -> None:
         """Checks what the other end says of the link. Raises LinkDown: it is not the neighbour that is configured."""
@@ -201,6 +204,7 @@ class DiallingEnd:
         if differing := self._ours.disagreement(theirs):
             raise LinkDown(f"the link: {differing}")
         self.theirs = theirs
+        self._network.note_streams(theirs.streams)
 
     def begin(self, requests: Requests, *, session_present: bool, noted: Iterable[str]) -> None:
         """A connection begins: asks for what the session lacks, and ends what is wanted no more. Raises LinkDown.

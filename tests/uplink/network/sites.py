@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from gateway.broker import Broker
+from gateway.broker import Broker, stream_logs
 from gateway.config.network import NeighbourConfig
-from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
+from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig, with_taken_streams
 from gateway.store import MessageLog, retained
 from tests.gateway.support import LONG_S, tcp_port, until
 from tools.lab.testing.client import Client
@@ -30,7 +30,8 @@ class Site:
     Args:
         folder: its folder.
         name: its name.
-        keys: more of its configuration. With ``realtime=True`` it has a real-time listener as well.
+        keys: more of its configuration, and ``sockets``: more listeners. With ``realtime=True`` it has a real-time
+            listener as well.
     """
 
     def __init__(self, folder: Path, name: str, **keys: Any) -> None:
@@ -41,6 +42,7 @@ class Site:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._rules = self._folder / "rules"
         self._rules.write_text(keys.pop("rules", RULES))
+        self._sockets: list[ListenerConfig] = keys.pop("sockets", [])
         self._keys = {"acl": str(self._rules), **keys}
         self._routes: list[RouteConfig] = []
         self._open = AsyncExitStack()
@@ -49,7 +51,7 @@ class Site:
 
     def dial(self, port: int, neighbour: str | None, route: str = "", *, is_link: bool = True, **keys: Any) -> None:
         """Has a route to a neighbour; None: an ordinary broker. One that is no link follows no interest."""
-        about = {key: keys.pop(key) for key in ("zone", "hops", "mode", "fallback_names") if key in keys}
+        about = {key: keys.pop(key) for key in ("zone", "hops", "mode", "fallback_names", "streams") if key in keys}
         config = {
             "name": route or f"to-{neighbour or 'broker'}",
             "broker": f"mqtt://127.0.0.1:{port}",
@@ -84,15 +86,17 @@ class Site:
     async def start(self) -> Self:
         async with AsyncExitStack() as stack:
             store = StoreConfig(str(self._folder / "store"))
-            listeners: list[ListenerConfig] = [TcpConfig(port=self.port)]
+            listeners: list[ListenerConfig] = [TcpConfig(port=self.port), *self._sockets]
             if self.realtime_port:
                 listeners.append(TcpConfig(port=self.realtime_port, realtime=True))
-            config = GatewayConfig(self.name, store, listener=listeners, **self._keys)
+            config = with_taken_streams(GatewayConfig(self.name, store, listener=listeners, **self._keys))
             log = await MessageLog.open(self._folder / "store", origin=self.name)
             stack.push_async_callback(log.close)
-            self.broker = Broker(config, log)
+            logs = await stack.enter_async_context(stream_logs(config))
+            self.broker = Broker(config, log, logs)
             self.routes = Routes(self._routes, self.name, log, self.broker.endings, self.broker.services)
-            self.broker.links.dialled, self.broker.overview.routes = self.routes.links, self.routes.states
+            self.broker.overview.routes = self.routes.states
+            self.broker.carry_streams(self.routes.links, self.routes.take_stream)
             await self.broker.start()
             stack.push_async_callback(self.broker.close)
             running = asyncio.create_task(self.routes.run())

@@ -21,7 +21,7 @@ from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.store import is_in_memory, why_unusable
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
-from uplink.config import AnyRoute, routes_of
+from uplink.config import AnyRoute, check_streams, routes_of
 from uplink.connect import credentials
 
 
@@ -52,6 +52,8 @@ def read_configuration(path: Path, text: str | None = None) -> Configuration:
     routes = routes_of(source, draft.routes)
     _check_files(source, draft)
     credentials.check(source, routes)
+    streams = [one.name for one in draft.config.stream]
+    check_streams(source, routes, streams)
     check_places(source, draft)
     _check_addresses(source, draft)
     _check_store(source, draft)

@@ -16,6 +16,7 @@ import uvloop
 
 from gateway.broker import Broker, stream_logs
 from gateway.config.errors import read_text
+from gateway.config.schema import with_taken_streams
 from gateway.errors import ConfigError, GatewayError, is_disk_trouble
 from gateway.limits import Verdict
 from gateway.log_fields import about, start_logging
@@ -71,7 +72,7 @@ def _ending_in_log(as_json: bool) -> Iterator[None]:
 
 
 async def _serve(path: Path, configuration: Configuration) -> None:
-    config = configuration.config
+    config = with_taken_streams(configuration.config)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -83,7 +84,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         broker = Broker(config, log, logs)
         routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
         broker.overview.routes = routes.states
-        broker.links.dialled = routes.links
+        broker.carry_streams(routes.links, routes.take_stream)
         await broker.start()
         imports = Imports(
             Path(store.path),

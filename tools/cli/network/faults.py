@@ -80,7 +80,10 @@ def other_ports(plan: Plan) -> Iterator[Finding]:
         if link.listening is None:
             continue
         there = [one.port for one in link.listening.config.listener if isinstance(one, TcpConfig | WebSocketConfig)]
-        port = parse_server(link.route.broker).port
+        server = parse_server(link.route.broker, may_be_local=True)
+        if server.socket:
+            continue
+        port = server.port
         if 0 not in there and port not in there:
             listens = f"on {', '.join(map(str, there))}" if there else "on no TCP port"
             text = f"port {port}, but in {link.listening.file} the gateway listens {listens}: write that port here"

@@ -48,7 +48,9 @@ class Site:
 
     def server_of(self, route: RouteConfig) -> str:
         """Returns the URL of a route's broker, the same for all routes that lead there from any gateway."""
-        server = parse_server(route.broker)
+        server = parse_server(route.broker, may_be_local=True)
+        if server.socket:
+            return f"{server} at {self.name}"
         own = f" at {self.name}" if is_loopback(server.host) else ""  # each machine has a broker of its own there
         return f"mqtt://{server.authority}{own}"
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.message import Message
 from gateway.selectors import parse_selector
-from tools.lab.bench.network import foreign, interest, multicast, rates, requests
+from tools.lab.bench.network import foreign, interest, multicast, rates, requests, streams
 from tools.lab.bench.network.chain import Chain, leaves, node, over_mqtt, over_nats
 from tools.lab.bench.network.nats_load import PONG, NatsCounter
 from tools.lab.bench.network.tree import Tree, tree
@@ -66,6 +66,12 @@ def test_routes_bridges_and_leaf_nodes_are_measured_in_turns(tmp_path: Path) -> 
         ways = [rates.by_route(stack, tmp_path / "route", orders), rates.by_bridge(stack, tmp_path / "bridge", orders)]
         found = rates.in_turns(0.8, *ways, rates.by_leaf(stack, tmp_path / "leaves"))
     assert len(found) == 3 and all(rate > 100 for rate in found)
+
+
+@needs_cores
+def test_streams_are_measured_and_one_that_is_stuck_stays_so(tmp_path: Path) -> None:
+    found = list(streams.streams(tmp_path, 0.8))
+    assert len(found) == 3 and all(figure.ours > 100 and (figure.theirs or 0) > 100 for figure in found)
 
 
 @pytest.mark.parametrize("kind", ["property", "json"])

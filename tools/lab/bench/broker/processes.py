@@ -116,9 +116,12 @@ def gateway(
     more: str = "",
     name: str = "bench",
     rules: str = "",
-    core: int = BROKER_CORE,
+    core: int | None = BROKER_CORE,
 ) -> Iterator[Broker]:
-    """Our gateway on a store in a folder, with more lines of configuration, and access rules if there are any."""
+    """Our gateway on a store in a folder, with more lines of configuration, and access rules if there are any.
+
+    ``core`` is where it runs, None: on any.
+    """
     port = free_port()
     config = folder / "gateway.toml"
     if rules:
@@ -247,7 +250,7 @@ class Generator:
 
 
 @contextlib.contextmanager
-def _running(argv: list[str], port: int, folder: Path, core: int = BROKER_CORE) -> Iterator[Broker]:
+def _running(argv: list[str], port: int, folder: Path, core: int | None = BROKER_CORE) -> Iterator[Broker]:
     process = Process("a broker", _pinned(argv, core), folder / "output", _environment())
     process.start()
     try:
@@ -259,11 +262,11 @@ def _running(argv: list[str], port: int, folder: Path, core: int = BROKER_CORE) 
         process.stop()
 
 
-def _pinned(argv: list[str], core: int) -> list[str]:
+def _pinned(argv: list[str], core: int | None) -> list[str]:
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise BenchUnavailable("two cores are needed, one for the broker and one for the generator")
-    return ["taskset", "-c", str(cores[core]), *argv]
+    return argv if core is None else ["taskset", "-c", str(cores[core]), *argv]
 
 
 def _environment() -> dict[str, str]:

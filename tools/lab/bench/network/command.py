@@ -13,7 +13,7 @@ from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
 from tools.lab.bench.broker.processes import BenchUnavailable
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network import foreign, interest, migration, multicast, rates, requests, tree
+from tools.lab.bench.network import foreign, interest, migration, multicast, rates, requests, streams, tree
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
 
@@ -43,6 +43,7 @@ class Part(enum.StrEnum):
     TREE = "tree"
     MULTICAST = "multicast"
     NATS = "nats"
+    STREAMS = "streams"
 
 
 def network(
@@ -70,6 +71,7 @@ def network(
         Part.TREE: lambda _: tree.tree(gateways),
         Part.MULTICAST: lambda folder: multicast.multicast(folder, seconds, datagrams),
         Part.NATS: lambda folder: foreign.export(folder, exported),
+        Part.STREAMS: lambda folder: streams.streams(folder, seconds),
     }
     with (
         failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
