@@ -88,7 +88,7 @@ class Broker:
         self.stream_links = [Links(config.name, one.network, one.sessions, one.log, one.name) for one in self.streams]
         self.links = self.stream_links[0]
         self._observed = [_observed(one) for one in self.streams]
-        self.overview = Overview(self._observed, self.publishing, self.stream_links)
+        self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False

@@ -54,6 +54,7 @@ class Counters:
     links_rejected: int = 0
     messages_returned: int = 0
     messages_duplicate: int = 0
+    messages_flooded: int = 0
     announcements_sent: int = 0
     announcements_received: int = 0
     link_states_sent: int = 0
@@ -198,6 +199,26 @@ class StreamState:
 
 
 @dataclass(slots=True)
+class MulticastState:
+    """How a multicast group is doing.
+
+    ``receivers`` are connected. ``key_number`` is that of the key in use. ``datagrams_sent`` includes heartbeats.
+    ``oversize_messages`` fitted no datagram, and went over TLS to the receivers that were connected. ``problem`` says
+    why datagrams do not leave ("": they leave).
+    """
+
+    name: str
+    receivers: int = 0
+    key_number: int = 1
+    datagrams_sent: int = 0
+    messages_sent: int = 0
+    bytes_sent: int = 0
+    oversize_messages: int = 0
+    keys_handed_out: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
 class State:
     """The gateway's state at one moment. ``subscriptions`` includes the shared ones."""
 
@@ -212,6 +233,7 @@ class State:
     routes: list[RouteState] = field(default_factory=list)
     links: list[LinkStatus] = field(default_factory=list)
     streams: list[StreamState] = field(default_factory=list)
+    multicast: list[MulticastState] = field(default_factory=list)
 
     @property
     def sessions_away(self) -> int:

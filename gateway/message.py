@@ -1,8 +1,9 @@
 """A message as the gateway stores it, and how it is made from a PUBLISH and becomes one again."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from wire import identity, properties
@@ -21,6 +22,8 @@ TRAVELLING_PROPERTIES = (
 """What a Server passes on unaltered, besides user properties [MQTT-3.3.2-4, -15, -16, -17, -20]."""
 
 OUR_PROPERTIES = (identity.IDENTITY_PROPERTY, identity.RECEIVED_PROPERTY)
+REALTIME_PROPERTY = "hf-realtime"
+"""Of a real-time message between gateways; its value is "1"."""
 REJECTED_SUFFIX = "-rejected"
 EXPIRY_LONGEST_S = 0xFFFF_FFFF  # that a Message Expiry Interval can say [section 3.3.2.3.3]
 MESSAGE_OVERHEAD = 500  # bytes in memory, roughly
@@ -36,6 +39,7 @@ class Message:
     owner that it counts for (``gateway.holdings``) until it is stored.
     ``expires_ms`` (unix time, 0: never) is when its delivery may not begin any more [MQTT-3.3.2-5]; its Message Expiry
     Interval stays among ``properties`` as it was published.
+    ``is_realtime``: it is of QoS 0, is not stored, and goes to all neighbours.
     ``position`` is its position in the log, once it is stored. ``halves`` are those of its PUBLISH by ``form``, as far
     as ``gateway.delivery.window`` has needed them.
     """
@@ -55,6 +59,7 @@ class Message:
     position: int = field(default=0, compare=False)
     owner: str = field(default="", compare=False, repr=False)
     halves: dict[int, tuple[bytes, bytes]] | None = field(default=None, compare=False, repr=False)
+    is_realtime: bool = field(default=False, compare=False, repr=False)
 
     def renew(self, gateway_name: str, unix_ms: int) -> None:
         """Removes the identity, and sets the provenance as of a new message that came to this gateway at that time."""
@@ -84,10 +89,45 @@ class Message:
         pairs = self.properties.get(properties.USER_PROPERTY, ())
         return any(name == HOPS_PROPERTY and value == hop for name, value in pairs)
 
+    def take_realtime(self) -> bool:
+        """Removes the property of real-time messages; returns whether there was one, and the message is of QoS 0."""
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        if self.qos or not any(name == REALTIME_PROPERTY for name, _ in pairs):
+            return False
+        self._keep_pairs([pair for pair in pairs if pair[0] != REALTIME_PROPERTY])
+        return True
+
+    def reject_realtime(self) -> None:
+        """Renames the property of real-time messages: the client of this one may not have it sent to all neighbours."""
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        if any(name == REALTIME_PROPERTY for name, _ in pairs):
+            renamed = REALTIME_PROPERTY + REJECTED_SUFFIX
+            self._keep_pairs([(renamed if name == REALTIME_PROPERTY else name, value) for name, value in pairs])
+
+    def for_neighbours(self) -> "Message":
+        """Returns the message with the property of real-time messages."""
+        pairs = [*self.properties.get(properties.USER_PROPERTY, ()), (REALTIME_PROPERTY, "1")]
+        return replace(self, properties={**self.properties, properties.USER_PROPERTY: pairs}, halves=None)
+
+    @property
+    def gateways_of_links(self) -> list[str]:
+        """The gateways whose routes have numbered it, as far as their numbers can be read."""
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        found = []
+        for name, value in pairs:
+            if name == VIA_PROPERTY:
+                with contextlib.suppress(ValueError):
+                    found.append(gateway_of_via(value))
+        return found
+
     def _forget_hops(self) -> None:
-        pairs = self.properties.pop(properties.USER_PROPERTY, ())
-        if others := [(name, value) for name, value in pairs if name != HOPS_PROPERTY]:
-            self.properties[properties.USER_PROPERTY] = others
+        pairs = self.properties.get(properties.USER_PROPERTY, ())
+        self._keep_pairs([(name, value) for name, value in pairs if name != HOPS_PROPERTY])
+
+    def _keep_pairs(self, pairs: list[tuple[str, str]]) -> None:
+        self.properties.pop(properties.USER_PROPERTY, None)
+        if pairs:
+            self.properties[properties.USER_PROPERTY] = pairs
 
     @property
     def count(self) -> int:

@@ -12,13 +12,14 @@ class Visitor:
 
     ``host`` is its address: an IP address without a port, or the name of a serial line. ``certificate_user`` is the
     user that its certificate names. ``may_be_anonymous`` says that its listener accepts clients without an account.
-    ``tls`` is the version of TLS and the cipher of its connection.
+    ``tls`` is the version of TLS and the cipher of its connection. ``is_realtime``: its listener is a real-time one.
     """
 
     host: str
     certificate_user: str | None = None
     may_be_anonymous: bool = False
     tls: str | None = None
+    is_realtime: bool = False
 
 
 class Port(Protocol):

@@ -6,7 +6,7 @@ from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config.load import Table, beside, check_readable, read_secret
 from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in_filter
 from gateway.config.pem import load_authorities, load_own, reason_of
-from gateway.connection.publish_in import Intake, Topics
+from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
 from gateway.delivery import Peer, RetainedCursor, RetainedSearch, Sender, Wanted, Window
@@ -150,6 +150,7 @@ __all__ = [
     "Owed",
     "Peer",
     "Piece",
+    "Realtime",
     "ReasonToDrop",
     "Refused",
     "RefusedRow",

@@ -1,6 +1,6 @@
 """The ``[[route]]`` tables of the gateway's configuration file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +20,8 @@ from gateway.routes import (
     ZoneName,
     beside,
 )
+from uplink.connect.tls import TLS_FILES, RouteTlsConfig
+from uplink.foreign.config import ForeignConfig, NatsConfig
 from uplink.server import parse_server
 from uplink.shape import ShapeConfig
 from uplink.windows import check_window
@@ -28,38 +30,12 @@ from wire.errors import WireError
 from wire.reserved import STREAM_TOPICS
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
-TLS_FILES = ("ca", "certificate", "key")
-ALPN_SIZE_MAX = 255  # [RFC 7301 section 3.1]
 INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 BATCH_BYTES_MAX = 8 << 20
+FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig}
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
-
-
-class RouteTlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """How a route to `mqtts://` or `wss://` uses TLS. The files are read again for each connection."""
-
-    ca: NonEmpty | None = None
-    """A PEM file with the certificates of the authorities that may sign the broker's certificate. Without it the
-    system's authorities are trusted. The broker's certificate must be for the name or address in `broker`."""
-
-    certificate: NonEmpty | None = None
-    """A PEM file with the certificate that the route shows, and the certificates between it and the root."""
-
-    key: NonEmpty | None = None
-    """The certificate's private key, not encrypted: a PEM file."""
-
-    alpn: NonEmpty | None = None
-    """The name of the application protocol that the route asks for by ALPN, if the server serves several protocols at
-    one port: at AWS IoT `x-amzn-mqtt-ca` on port 443."""
-
-    @classmethod
-    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        if values.get("alpn") and not (values["alpn"].isascii() and len(values["alpn"]) <= ALPN_SIZE_MAX):
-            yield "alpn", f"expected at most {ALPN_SIZE_MAX} ASCII characters"
-        if {"certificate", "key"} <= values.keys() and (values["certificate"] is None) != (values["key"] is None):
-            yield "key", "certificate and key go together"
 
 
 class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -255,6 +231,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The longest wait before a new connection attempt, in milliseconds."""
 
     @property
+    def is_encrypted(self) -> bool:
+        """Whether a server uses TLS."""
+        return any(parse_server(url, may_be_local=True).is_encrypted for url in (self.broker, *self.fallbacks))
+
+    @property
     def sent(self) -> tuple[str, ...]:
         """The topic filters of the messages that the route sends."""
         if self.direction == "in":
@@ -302,6 +283,26 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         shortest_ms, longest_ms = values.get("backoff_shortest_ms"), values.get("backoff_longest_ms")
         if shortest_ms is not None and longest_ms is not None and longest_ms < shortest_ms:
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
+
+
+AnyRoute = RouteConfig | ForeignConfig
+
+
+def queue_config(config: AnyRoute) -> RouteConfig:
+    """Returns what a route's queue goes by: of a route to a foreign system the keys that it shares with others."""
+    if isinstance(config, RouteConfig):
+        return config
+    return RouteConfig(
+        config.name,
+        config.servers[0],
+        filters=config.filters,
+        shape=config.shape,
+        qos0=config.qos0,
+        inflight_window=config.inflight_window,
+        max_messages=config.max_messages,
+        max_bytes=config.max_bytes,
+        max_age_s=config.max_age_s,
+    )
 
 
 def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -390,7 +391,7 @@ def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -
                 needs_tls = "broker has it"
 
 
-def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
+def decode_routes(file: Path, tables: list[Table]) -> list[AnyRoute]:
     """Checks the ``[[route]]`` tables of a configuration file; relative paths in them start at its folder.
 
     Raises:
@@ -402,10 +403,12 @@ def decode_routes(file: Path, tables: list[Table]) -> list[RouteConfig]:
     return list(routes.values())
 
 
-def check_streams(source: ConfigSource, routes: dict[int, RouteConfig], streams: Sequence[str]) -> None:
+def check_streams(source: ConfigSource, routes: Mapping[int, AnyRoute], streams: Sequence[str]) -> None:
     """Adds an error for each stream that a route names and the gateway has not."""
     known = ", ".join(map(repr, streams)) or "none: there is no [[stream]]"
     for number, route in routes.items():
+        if not isinstance(route, RouteConfig):
+            continue
         if route.stream and route.stream not in streams:
             source.add(f"route[{number}].stream", f"no stream is named {route.stream!r}, expected one of {known}")
         for name in (route.neighbour and route.neighbour.streams) or ():
@@ -414,7 +417,7 @@ def check_streams(source: ConfigSource, routes: dict[int, RouteConfig], streams:
                 source.add(key, f"no stream is named {name!r}, expected some of {known}")
 
 
-def with_streams(routes: Iterable[RouteConfig], streams: Sequence[str]) -> Iterator[RouteConfig]:
+def with_streams(routes: Iterable[AnyRoute], streams: Sequence[str]) -> Iterator[AnyRoute]:
     """Yields the routes, and behind each link of the default stream its links of other streams.
 
     Args:
@@ -423,7 +426,9 @@ def with_streams(routes: Iterable[RouteConfig], streams: Sequence[str]) -> Itera
     """
     for route in routes:
         yield route
-        if route.neighbour is None or route.neighbour.name is None or route.stream:
+        if not isinstance(route, RouteConfig) or route.stream:
+            continue
+        if route.neighbour is None or route.neighbour.name is None:
             continue
         for stream in streams if route.neighbour.streams is None else route.neighbour.streams:
             yield msgspec.structs.replace(
@@ -444,9 +449,14 @@ def _conditions_in(stream: str, conditions: Iterable[SelectConfig]) -> Iterator[
             yield msgspec.structs.replace(one, topic=one.topic.removeprefix(prefix))
 
 
-def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, RouteConfig]:
+def stream_of(route: AnyRoute) -> str:
+    """Returns the stream of a route, "" for the default one, which routes to foreign systems are in."""
+    return route.stream if isinstance(route, RouteConfig) else ""
+
+
+def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, AnyRoute]:
     """Returns the ``[[route]]`` tables that are right, by their numbers, and notes what is wrong with the others."""
-    found = {number: source.struct(table, RouteConfig, f"route[{number}]") for number, table in enumerate(tables)}
+    found = {number: _route_of(source, table, f"route[{number}]") for number, table in enumerate(tables)}
     routes = {number: _beside(source.path.parent, route) for number, route in found.items() if route is not None}
     names: set[str] = set()
     for number, route in routes.items():
@@ -456,6 +466,19 @@ def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, RouteConfi
     return routes
 
 
-def _beside(folder: Path, route: RouteConfig) -> RouteConfig:
+def _route_of(source: ConfigSource, table: Table, key: str) -> AnyRoute | None:
+    kind = table.get("kind") if isinstance(table, dict) else None
+    if kind is None:
+        return source.struct(table, RouteConfig, key)
+    expected = FOREIGN.get(kind) if isinstance(kind, str) else None
+    if expected is None:
+        kinds = " or ".join(f'"{one}"' for one in FOREIGN)
+        source.add(f"{key}.kind", f"{kind!r}, expected {kinds}, or no kind for a route to an MQTT broker")
+        return None
+    return source.struct(table, expected, key)
+
+
+def _beside(folder: Path, route: AnyRoute) -> AnyRoute:
     tls = None if route.tls is None else beside(folder, route.tls, *TLS_FILES)
-    return beside(folder, msgspec.structs.replace(route, tls=tls), "password_file")
+    files = ("password_file", "credentials") if isinstance(route, NatsConfig) else ("password_file",)
+    return beside(folder, msgspec.structs.replace(route, tls=tls), *files)

@@ -15,6 +15,7 @@ from gateway.routes import (
     BadLinkStates,
     Conditions,
     Intake,
+    Realtime,
     Services,
     Trusting,
     Window,
@@ -83,6 +84,7 @@ class Inbound:
             lambda _: None,  # a message of QoS 0 that cannot be taken ends no connection
             is_from_broker=True,
             copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
+            realtime=Realtime.MARKED if queue.is_to_gateway else Realtime.NONE,
             conditions=None if queue.is_to_gateway or not config.incoming else Conditions(config.incoming),
         )
         self._counted = 0  # of the messages that the intake has taken

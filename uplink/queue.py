@@ -477,6 +477,8 @@ class RouteQueue:
         """Sends a message of QoS 0, if that is configured or a neighbour wants it, and the route is connected."""
         if message.publisher in self.cursor.not_from or self.cursor.takes(sys.maxsize, message):
             return  # it is not for the other end, or it is stored
+        if message.is_realtime and self.is_to_gateway:
+            return  # it goes to all neighbours
         if self.interest.is_aside:
             return
         if not self._conditions.passes(message):
@@ -491,6 +493,18 @@ class RouteQueue:
                 self.sender.send_now(message, Grant(0, message.retain))
                 return
         self.state.qos_0_dropped += 1
+
+    def flood(self, message: Message) -> bool:
+        """Sends a real-time message to the neighbour, unless it is for the side that it came from; returns whether it
+        was sent.
+        """
+        if self.sender is None or self.interest.is_aside or message.publisher in self.cursor.not_from:
+            return False
+        if not self._conditions.passes(message):
+            self._log.drop(FILTERED, self.consumer, message)
+            return False
+        self.sender.send_now(message, Grant(0, False))
+        return True
 
     def end_set_aside(self) -> None:
         """Ends the QoS 2 flows of messages that were set aside: the broker has no session that knows them."""

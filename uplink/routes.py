@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
-from uplink.config import RouteConfig, with_streams
+from uplink.config import AnyRoute, RouteConfig, queue_config, stream_of, with_streams
+from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RouteQueue
 from uplink.route import Route
@@ -36,7 +38,7 @@ class Routes:
 
     def __init__(
         self,
-        configs: list[RouteConfig],
+        configs: Sequence[AnyRoute],
         gateway_name: str,
         log: MessageLog,
         endings: Endings,
@@ -48,7 +50,7 @@ class Routes:
             others = {name: one for name, one in services.streams.items() if one is not services}
             self._places |= {name: _Place(one.log, one.endings, one) for name, one in others.items()}
         self._configured, configs = configs, self._in_all_streams(configs)
-        self._stream_of = {config.name: config.stream for config in configs}
+        self._stream_of = {config.name: stream_of(config) for config in configs}
         self._wanted = configs
         self._is_changed = Signal()
         self._changing = asyncio.Lock()
@@ -56,7 +58,7 @@ class Routes:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._serving = {config.name: self._route(config) for config in configs}
         for route in self._serving.values():
-            route.queue.change_filters(route.config.sent, self._place_of(route.config.name).endings)
+            route.queue.change_filters(queue_config(route.config).sent, self._place_of(route.config.name).endings)
         self._left: dict[str, RouteQueue] = {}
         for stream in self._places:
             self._find_left(stream)
@@ -98,7 +100,7 @@ class Routes:
         finally:
             self._group = None
 
-    def reload(self, configs: list[RouteConfig]) -> None:
+    def reload(self, configs: Sequence[AnyRoute]) -> None:
         """Makes these the configured routes, soon.
 
         New routes begin. Removed ones stop, and what waits for them is kept. Changed ones connect again, and go on at
@@ -113,17 +115,19 @@ class Routes:
         self._find_left(services.stream)
         self.reload(self._configured)
 
-    def _in_all_streams(self, configs: list[RouteConfig]) -> list[RouteConfig]:
+    def _in_all_streams(self, configs: Sequence[AnyRoute]) -> list[AnyRoute]:
         """Returns the routes, with a link for each stream that is carried; some streams may begin at the next start."""
         found = []
         for config in with_streams(configs, [stream for stream in self._places if stream]):
-            if config.stream in self._places:
+            if stream_of(config) in self._places:
                 found.append(config)
             else:
-                logger.warning("route %s: it begins with the next start, as stream %s does", config.name, config.stream)
+                logger.warning(
+                    "route %s: it begins with the next start, as stream %s does", config.name, stream_of(config)
+                )
         return found
 
-    async def _change_to(self, wanted: dict[str, RouteConfig]) -> None:
+    async def _change_to(self, wanted: dict[str, AnyRoute]) -> None:
         before = {name: route.config for name, route in self._serving.items()}
         changed = [name for name in before | wanted if wanted.get(name) != before.get(name)]
         await self._stop(changed)
@@ -132,14 +136,14 @@ class Routes:
             self._serving.pop(name, None)
             self._left.pop(name, None)
             queue, config = queues.get(name), wanted.get(name)
-            if config is not None and config.stream != self._stream_of.setdefault(name, config.stream):
+            if config is not None and stream_of(config) != self._stream_of.setdefault(name, stream_of(config)):
                 if queue is not None:
                     queue.change(None, self._place_of(name).endings)
                     self._start(self._leave(f"{name} before", self._stream_of[name], queue))
-                queue, self._stream_of[name] = None, config.stream
+                queue, self._stream_of[name] = None, stream_of(config)
             if queue is not None:
                 place = self._place_of(name)
-                queue.change(config, place.endings)
+                queue.change(None if config is None else queue_config(config), place.endings)
                 if place.services and _has_neighbour(before.get(name)) and not _has_neighbour(config):
                     place.services.copies.of(queue.publisher.client_id).clear()
             if config is not None:
@@ -154,9 +158,13 @@ class Routes:
         self._note_states()
         await self._name_left(left)
 
-    def _route(self, config: RouteConfig, queue: RouteQueue | None = None) -> Route:
+    def _route(self, config: AnyRoute, queue: RouteQueue | None = None) -> Route | ForeignRoute:
         place = self._place_of(config.name)
-        route = Route(config, self._gateway_name, place.log, queue, place.services)
+        route: Route | ForeignRoute
+        if isinstance(config, RouteConfig):
+            route = Route(config, self._gateway_name, place.log, queue, place.services)
+        else:
+            route = ForeignRoute(config, self._gateway_name, place.log, queue, place.services)
         route.queue.endings = place.endings
         return route
 
@@ -252,7 +260,7 @@ class Routes:
 
     def links(self, stream: str = "") -> list[DiallingEnd]:
         """Returns the ends of the links that this gateway dials, for one stream."""
-        routes = [route for route in self._serving.values() if route.config.stream == stream]
+        routes = [route for route in self._serving.values() if stream_of(route.config) == stream]
         return [route.link for route in routes if route.link is not None]
 
     def queues(self) -> list[RouteQueue]:
@@ -279,5 +287,5 @@ class _Place:
     services: Services | None
 
 
-def _has_neighbour(config: RouteConfig | None) -> bool:
-    return config is not None and config.neighbour is not None
+def _has_neighbour(config: AnyRoute | None) -> bool:
+    return isinstance(config, RouteConfig) and config.neighbour is not None

@@ -26,6 +26,9 @@ Other folders import only from these modules; a board loads only those that it u
     wire.hops                       the gateways that have handed a message on
     wire.identity                   a message's identity and provenance
     wire.link_numbers               the numbers that a route gives messages, and its statements of them
+    wire.multicast                  the keys and the layout of multicast datagrams
+    wire.multicast.receiver         MulticastReceiver: which datagrams count
+    wire.multicast.sender           MulticastSender: messages joined to datagrams
     wire.packet_types               numbers of the control packets
     wire.primitives                 integers, strings and binary fields
     wire.properties                 MQTT 5's properties

@@ -90,7 +90,7 @@ def carry_out(
     known = ledger.known_intervals(earlier)
     new = ledger.new_intervals(plan.files, known)
     suspects = ledger.find_suspects(plan.files, known)
-    verdicts = _judge(plan, landing, tables, suspects, ledger.batches_of(earlier, suspects)) if suspects else {}
+    verdicts = _judge(plan, landing, tables, suspects, earlier) if suspects else {}
     decoder = partial(decode, own=own, births=find_births(plan, landing, tables, verdicts))
     done = run_parts(tables, _divide(plan, landing, tables), verdicts, decoder)
     counts = count(done)
@@ -187,8 +187,11 @@ def _divide(plan: Plan, landing: Storage, tables: Tables) -> list[Part]:
     return [Part(plan.batch, plan.planned_ms, str(landing.place), str(tables.folder), *files) for files in parts]
 
 
-def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect], batches: list[Interval]) -> Verdicts:
-    """Returns the verdicts of the rows whose identity came before, or more than once. Raises FilesRefused."""
+def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect], earlier: pa.Table) -> Verdicts:
+    """Returns the verdicts of the rows whose identity came before, or more than once. Raises FilesRefused.
+
+    earlier: the ledger's rows, from before the batch.
+    """
     doubtful: list[pa.Table] = []
     places: list[tuple[str, np.ndarray]] = []
     known = []
@@ -206,7 +209,7 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
         known.append(np.array([suspects[place].known for place in within[found]], bool))
     if refused:
         raise FilesRefused(refused)
-    stored = _stored(tables, BRONZE_MESSAGES, suspects, batches)
+    stored = _stored(tables, BRONZE_MESSAGES, suspects, ledger.batches_of(tables, earlier, suspects))
     conflicts = _stored(tables, QUARANTINE, suspects, [(0, plan.batch - 1)])
     verdicts = classify(pa.concat_tables(doubtful), np.concatenate(known), stored, conflicts)
     ends = np.cumsum([len(found) for _, found in places])

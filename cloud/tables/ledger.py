@@ -4,9 +4,11 @@ Each batch adds the intervals that it brought, with its number: so a message tha
 batches that hold its identity. When many batches have added theirs, neighbours become one interval: those of batches
 that are recent within their 64 batches, older ones within their 4,096. So the ledger grows with origins and gaps, and
 hardly with time.
+
+Before neighbours become one, their rows go to `arrivals`. It is read only for messages that come again after so many
+batches, and names the batches that brought them.
 """
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeAlias
@@ -18,9 +20,11 @@ import pyarrow.compute as pc
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval, Intervals
 from cloud.landing.manifest import Manifest, Stream
-from cloud.tables.schema import CROSSINGS, LEDGER, LINKS, Table
+from cloud.tables.data_file import write_rows
+from cloud.tables.schema import ARRIVALS, CROSSINGS, LEDGER, LINKS, Table
 from cloud.tables.tables import Tables
-from cloud.transforms.classify import Suspect
+from cloud.transforms.classify import Suspect, find_overlapping
+from cloud.transforms.rows import read_epochs
 
 Known: TypeAlias = dict[Stream, Intervals]
 _MERGE_FILES = 64
@@ -36,27 +40,40 @@ def load(tables: Tables, manifests: Iterable[Manifest], before: int) -> pa.Table
 
 def known_intervals(rows: pa.Table) -> Known:
     """Returns the intervals of each stream in the ledger's rows."""
+    if not rows.num_rows:
+        return {}
+    rows = rows.sort_by([(name, "ascending") for name in ("origin", "epoch", "lo")])
+    lo, hi = (rows[name].to_numpy() for name in ("lo", "hi"))
+    follows = (np.diff(_number_streams(rows, ("origin", "epoch"))) == 0) & (lo[1:] == hi[:-1] + 1)
+    firsts, lasts = intervals.find_runs(follows)
+    streams = (rows[name].take(firsts).to_pylist() for name in ("origin", "epoch"))
     collected: dict[Stream, list[Interval]] = defaultdict(list)
-    columns = (rows[name].to_pylist() for name in ("origin", "epoch", "lo", "hi"))
-    for origin, epoch, lo, hi in zip(*columns, strict=True):
-        collected[origin, int(epoch, 16)].append((lo, hi))
+    for origin, epoch, first, last in zip(*streams, lo[firsts].tolist(), hi[lasts].tolist(), strict=True):
+        collected[origin, int(epoch, 16)].append((first, last))
     return {stream: intervals.merge(spans) for stream, spans in collected.items()}
 
 
-def batches_of(rows: pa.Table, suspects: Sequence[Suspect]) -> list[Interval]:
+def batches_of(tables: Tables, rows: pa.Table, suspects: Sequence[Suspect]) -> list[Interval]:
     """Returns the intervals of batches that hold identities of the suspects, by the ledger's rows."""
-    wanted: dict[Stream, list[Interval]] = defaultdict(list)
-    for suspect in suspects:
-        if suspect.known:
-            wanted[suspect.origin, suspect.epoch].append((suspect.lo, suspect.hi))
-    wanted = {stream: intervals.merge(spans) for stream, spans in wanted.items()}
-    found = []
-    for origin, epoch, lo, hi, first, last in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True):
-        spans = wanted.get((origin, int(epoch, 16)), [])
-        place = bisect_left(spans, lo, key=lambda span: span[1])
-        if place < len(spans) and spans[place][0] <= hi:
-            found.append((first, last))
-    return intervals.merge(found)
+    holding = _overlapping(rows, suspects)
+    first, last = pc.field("first_batch"), pc.field("batch")
+    # Rows that became one before there was the table `arrivals` name the batches themselves.
+    joined = (first < last) & (last <= tables.last_batch(ARRIVALS))
+    found = [holding.filter(~joined)]
+    apart = holding.filter(joined)
+    if apart.num_rows:
+        batches = (last >= pc.min(apart["first_batch"])) & (first <= pc.max(apart["batch"]))
+        of_origins = pc.field("origin").isin(pc.unique(apart["origin"]))
+        found.append(_overlapping(tables.rows(ARRIVALS, _COLUMNS, batches & of_origins), suspects))
+    every = pa.concat_tables(found).group_by(["first_batch", "batch"]).aggregate([])
+    return intervals.merge(zip(*(every[name].to_pylist() for name in ("first_batch", "batch")), strict=True))
+
+
+def _overlapping(rows: pa.Table, suspects: Sequence[Suspect]) -> pa.Table:
+    """Returns those of the rows whose intervals hold identities of known suspects."""
+    known = [suspect for suspect in suspects if suspect.known]
+    spans = rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
+    return rows.filter(pa.array(find_overlapping(spans, known) >= 0))
 
 
 class Merging(NamedTuple):
@@ -90,6 +107,8 @@ def merge(tables: Tables, table: Table, least: int = _MERGE_FILES) -> None:
     rows = tables.rows(table, table.column_names).sort_by([(name, "ascending") for name in (*how.same, "lo")])
     lo, hi, first, last = (rows[name].to_numpy() for name in ("lo", "hi", "first_batch", "batch"))
     newest = last.max()
+    if table is LEDGER:
+        _keep_arrivals(tables, rows, int(newest))
     group = last.copy()
     for width in reversed(_WIDTHS):
         # Both ends in the same group, which no batch to come belongs to.
@@ -107,6 +126,17 @@ def merge(tables: Tables, table: Table, least: int = _MERGE_FILES) -> None:
         "batch": np.maximum.reduceat(last, starts),
     }
     tables.replace(table, files, pa.table(merged))
+
+
+def _keep_arrivals(tables: Tables, rows: pa.Table, newest: int) -> None:
+    """Adds to `arrivals` the rows that become one for the first time: of batches that no batch to come is grouped with.
+
+    A run that is killed before they become one finds them there, and does not add them again.
+    """
+    closed = newest // _WIDTHS[-1] * _WIDTHS[-1]
+    added = rows.filter((pc.field("batch") > tables.last_batch(ARRIVALS)) & (pc.field("batch") < closed))
+    if added.num_rows:
+        tables.append(ARRIVALS, [write_rows(tables.of(ARRIVALS), ARRIVALS, 0, added)], None)
 
 
 def new_intervals(manifests: Sequence[Manifest], known: Known) -> Known:

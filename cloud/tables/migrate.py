@@ -8,6 +8,7 @@ from pyspark.sql import functions as sf
 
 from cloud.storage.durable_file import sync
 from cloud.tables.schema import (
+    ARRIVALS,
     BATCHES,
     CHECKS,
     LANDING_FILES,
@@ -21,6 +22,7 @@ from cloud.tables.schema import (
 )
 from cloud.tables.tables import Tables, metadata
 
+_NOT_NEEDED = (LANDING_FILES, ARRIVALS, CHECKS)
 _HAVING_EPOCH = {"bronze_messages", "readings", "quarantine", "ledger"}
 
 
@@ -57,9 +59,10 @@ def migrate(tables: Tables) -> None:
 def _refuse_lost(tables: Tables) -> None:
     """Raises FileNotFoundError if a table is gone beside others with rows. An empty one in its place would hide that.
 
-    The job finds the rows of `landing_files` again, and no answer needs those of `checks`.
+    The job finds the rows of `landing_files` again, does what it does without those of `arrivals`, and no answer needs
+    those of `checks`.
     """
-    lost = [one.name for one in TABLES if not tables.exists(one) and one not in (LANDING_FILES, CHECKS)]
+    lost = [one.name for one in TABLES if not tables.exists(one) and one not in _NOT_NEEDED]
     if lost and any(tables.files(table) for table in TABLES):
         raise FileNotFoundError(
             f"the table {', '.join(lost)} is gone from {tables.folder}, and others with rows are there: "

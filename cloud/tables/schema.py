@@ -229,6 +229,12 @@ LEDGER = Table(
     ),
     (_NOT_EMPTY,),
 )
+ARRIVALS = Table(
+    "arrivals",
+    "which batches brought a message: rows of the ledger, as they were before neighbours became one",
+    LEDGER.columns,
+    LEDGER.constraints,
+)
 BATCHES = Table(
     "batches",
     "one row for each batch: no row was lost",
@@ -381,4 +387,4 @@ SET_ASIDE = "set aside"
 STATEMENT_TABLES = (STATEMENTS, STATEMENT_ORIGINS, STATEMENT_DROPPED, STATEMENT_REFUSED)
 DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE, LINKS, CROSSINGS, *STATEMENT_TABLES)
 """The tables that a batch writes in its tasks."""
-TABLES = (*DATA_TABLES, LEDGER, BATCHES, LANDING_FILES, FORGOTTEN, CHECKS)
+TABLES = (*DATA_TABLES, LEDGER, ARRIVALS, BATCHES, LANDING_FILES, FORGOTTEN, CHECKS)

@@ -34,23 +34,34 @@ def find_within(rows: pa.Table, suspects: Sequence[Suspect]) -> Numbers:
 
     `rows` have the columns of IDENTITY. No two suspects overlap.
     """
-    spans = pa.table(
+    origins, epochs, seqs = (rows[name] for name in IDENTITY)
+    return find_overlapping(pa.table({"origin": origins, "epoch": epochs, "lo": seqs, "hi": seqs}), suspects)
+
+
+def find_overlapping(spans: pa.Table, suspects: Sequence[Suspect]) -> Numbers:
+    """Returns the place in `suspects` of the last one that overlaps each interval; -1 where there is none.
+
+    `spans` have the columns `origin`, `epoch`, `lo` and `hi`. No two suspects overlap.
+    """
+    begins = pa.table(
         {
             "origin": pa.array([suspect.origin for suspect in suspects], pa.string()),
             "epoch": pa.array([suspect.epoch for suspect in suspects], pa.int64()),
             "seq": pa.array([suspect.lo for suspect in suspects], pa.int64()),
         }
     )
-    origins, epochs, seqs = _identities([spans, rows.select(IDENTITY)])
-    is_row = np.arange(len(seqs)) >= len(suspects)
-    order = np.lexsort((is_row, seqs, epochs, origins))
-    # Sorted like this, the span that begins last before a row is the only one that can hold it.
-    last = np.maximum.accumulate(np.where(is_row[order], -1, np.arange(len(order))))
-    span = np.where(last >= 0, order[last], -1)
-    ends = np.array([suspect.hi for suspect in suspects] or [0], np.int64)
-    same = (origins[span] == origins[order]) & (epochs[span] == epochs[order]) & (seqs[order] <= ends[span])
+    ends = spans.select(["origin", "epoch", "hi"]).rename_columns(IDENTITY)
+    origins, epochs, seqs = _identities([begins, ends])
+    is_span = np.arange(len(seqs)) >= len(suspects)
+    order = np.lexsort((is_span, seqs, epochs, origins))
+    # Sorted like this, the suspect that begins last before an interval's end is the last one that can overlap it.
+    last = np.maximum.accumulate(np.where(is_span[order], -1, np.arange(len(order))))
+    suspect = np.where(last >= 0, order[last], -1)
+    lows = np.concatenate((begins["seq"].to_numpy(), spans["lo"].to_numpy()))
+    highs = np.array([suspect.hi for suspect in suspects] or [0], np.int64)
+    same = (origins[suspect] == origins[order]) & (epochs[suspect] == epochs[order])
     found = np.full(len(order), -1, np.int64)
-    found[order] = np.where((span >= 0) & same, span, -1)
+    found[order] = np.where((suspect >= 0) & same & (lows[order] <= highs[suspect]), suspect, -1)
     return found[len(suspects) :]
 
 

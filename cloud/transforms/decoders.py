@@ -5,7 +5,7 @@ Whatever a decoder does with a payload, the message ends with records or with a 
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -38,6 +38,7 @@ Outcome = list[Record] | str
 _Decode = Callable[[Message], list[Record]]
 _ARRAYS_OF_CBOR = range(0x80, 0xA0)  # no text begins with these bytes, in UTF-8
 _COUNT_MAX = 2**63
+_NO_BIRTHS = Births()
 
 
 def decode_messages(
@@ -55,7 +56,7 @@ def decode_messages(
     for message in messages:
         key = message.topic, message.content_type
         if (choice := choices.get(key)) is None:
-            choice = choices[key] = _choose(message, own, births)
+            choice = choices[key] = _choose(*key, own, births)
         if isinstance(choice, OwnDecoder):
             waiting.setdefault(choice, []).append((len(outcomes), message))
             outcomes.append("")
@@ -69,18 +70,23 @@ def decode_messages(
 
 def is_senml(topic: str, content_type: str | None, own: Sequence[OwnDecoder] = ()) -> bool:
     """Whether messages of this topic and content type are decoded as SenML in JSON, and by no other decoder."""
-    return _choose(Message(topic, content_type, b""), own, Births()) is _decode_senml
+    return _choose(topic, content_type, own, _NO_BIRTHS) is _decode_senml
 
 
-def _choose(message: Message, own: Sequence[OwnDecoder], births: Births) -> _Decode | OwnDecoder:
-    if message.content_type == STATEMENT_TYPE:
+def _choose(topic: str, content_type: str | None, own: Sequence[OwnDecoder], births: Births) -> _Decode | OwnDecoder:
+    if content_type == STATEMENT_TYPE:
         return _decode_statement
-    kind, _ = content_type_of(message)
-    if found := first_match(own, partial(_matches, message.topic), kind):
+    kind = _media_type(content_type)
+    if found := first_match(own, partial(_matches, topic), kind):
         return found if found.mark.whole_batches else partial(_decode_own, found)
-    if is_sparkplug(message.topic):
+    if is_sparkplug(topic):
         return partial(decode_sparkplug, births=births)
     return _BY_CONTENT_TYPE.get(kind, _refuse)
+
+
+@lru_cache(maxsize=256)
+def _media_type(content_type: str | None) -> str:
+    return content_type_of(Message("", content_type, b""))[0]
 
 
 def _matches(topic: str, topic_filter: str) -> bool:

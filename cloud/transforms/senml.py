@@ -148,7 +148,7 @@ class _Bases:
             self._boot = (packed.boot, packed.up, time_s)
         boot_id, uptime_ms = self._uptime(time_s)
         name = self._name + packed.n
-        device, metric = _split_known_name(name) if len(name) <= _KNOWN_NAME_MAX else _split_name(name)
+        device, metric = split_name(name)
         value, value_data = self._values(packed)
         return Record(
             device,
@@ -212,8 +212,15 @@ def _add(base: float | UnsetType, own: float | UnsetType) -> float | None:
     return total
 
 
+def split_name(name: str) -> tuple[str | None, str]:
+    """Returns device and metric: the parts of the name before and after its last ':' or '/' (section 4.5.1).
+
+    Raises NotSenml for what is no name.
+    """
+    return _split_known_name(name) if len(name) <= _KNOWN_NAME_MAX else _split_name(name)
+
+
 def _split_name(name: str) -> tuple[str | None, str]:
-    """Returns device and metric: the parts of the name before and after its last ':' or '/' (section 4.5.1)."""
     if not _NAME.fullmatch(name):
         raise NotSenml(f"{name[:64]!r} is not a name of SenML" if name else "no name")
     cut = max(name.rfind(":"), name.rfind("/"))

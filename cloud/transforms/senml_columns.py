@@ -5,9 +5,9 @@ Every other payload is left to `senml.resolve`, which these results are the same
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -22,17 +22,19 @@ from cloud.transforms.senml import COUNT_MAX, NotSenml
 
 _BYTES_MAX = 65_536
 """The most bytes that a plain pack may resolve to."""
+_AT_ONCE = 1024
+"""So many payloads are parsed before their fields become columns: few enough for their objects to stay in the cache."""
 _TIME = pa.timestamp("us", "UTC")
-_Count = Annotated[int, Meta(ge=-1, le=COUNT_MAX)]
+_Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Places: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A record of a plain pack. No JSON number is NaN, so NaN stands for a missing one; so does a negative count."""
+    """A record of a plain pack. No JSON number is NaN, so NaN stands for a value that is missing."""
 
     bn: str | UnsetType = UNSET
-    bt: float = math.nan
+    bt: float | UnsetType = UNSET
     bu: str | UnsetType = UNSET
     n: str = ""
     u: str | UnsetType = UNSET
@@ -40,34 +42,60 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     vs: str | UnsetType = UNSET
     vb: bool | UnsetType = UNSET
     t: float = 0.0
-    boot: _Count = -1
-    up: _Count = -1
+    boot: _Count | UnsetType = UNSET
+    up: _Count | UnsetType = UNSET
 
 
 _decode_pack = msgspec.json.Decoder(list[_Plain]).decode
 
 
+class _Fields(NamedTuple):
+    """The fields of packs by columns: of each record, and below, of each pack, those that its first record alone has.
+
+    `has_base` says of each record whether it has a base field. A missing count is negative.
+    """
+
+    has_base: Flags
+    n: pa.Array
+    u: pa.Array
+    v: npt.NDArray[np.float64]
+    vs: pa.Array
+    vb: pa.Array
+    t: npt.NDArray[np.float64]
+
+    records: Places
+    bn: pa.Array
+    bt: npt.NDArray[np.float64]
+    bu: pa.Array
+    boot: Places
+    up: Places
+
+
 def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.ListArray:
     """Returns the records of each payload that is a plain pack, as lists of `kind`; null for the others."""
-    packs = [None if payload is None else _parse(payload) for payload in payloads]
-    found = [pack for pack in packs if pack is not None]
-    counts = np.fromiter(map(len, found), np.int64, len(found))
-    of_pack = np.repeat(np.arange(len(found)), counts)
-    columns, sound = _resolve(found, of_pack, np.cumsum(counts) - counts)
-    refused = np.zeros(len(found), bool)
+    parts = []
+    parsed = []
+    for first in range(0, len(payloads) or 1, _AT_ONCE):
+        packs = [None if payload is None else _parse(payload) for payload in payloads[first : first + _AT_ONCE]]
+        parsed += [pack is not None for pack in packs]
+        parts.append(_by_columns([pack for pack in packs if pack is not None]))
+    fields = _Fields(*map(_joined, zip(*parts, strict=True)))
+    of_pack = np.repeat(np.arange(len(fields.records)), fields.records)
+    columns, sound = _resolve(fields, of_pack)
+    refused = np.zeros(len(fields.records), bool)
     refused[of_pack[~sound]] = True
-    places = np.flatnonzero([pack is not None for pack in packs])[~refused]
-    lengths = np.zeros(len(packs), np.int64)
-    lengths[places] = counts[~refused]
-    is_plain = np.zeros(len(packs), bool)
+    places = np.flatnonzero(parsed)[~refused]
+    lengths = np.zeros(len(parsed), np.int64)
+    lengths[places] = fields.records[~refused]
+    is_plain = np.zeros(len(parsed), bool)
     is_plain[places] = True
     rows = pa.table(columns)
     if refused.any():
         rows = rows.filter(pa.array(~refused[of_pack]))
-    fields = list(kind.value_type)
-    arrays = [rows[field.name].combine_chunks().cast(field.type) for field in fields]
+    arrays = [rows[field.name].combine_chunks().cast(field.type) for field in kind.value_type]
     offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
-    lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(arrays, fields=fields)).cast(kind)
+    records = pa.StructArray.from_arrays(arrays, fields=list(kind.value_type))
+    lists = pa.ListArray.from_arrays(offsets, records).cast(kind)
     return lists if is_plain.all() else pc.if_else(pa.array(is_plain), lists, pa.scalar(None, kind))
 
 
@@ -80,75 +108,91 @@ def _parse(payload: bytes) -> list[_Plain] | None:
     return pack if pack and len(pack) * len(payload) <= _BYTES_MAX else None
 
 
-def _resolve(packs: list[list[_Plain]], of_pack: Places, starts: Places) -> tuple[dict[str, pa.Array], Flags]:
+def _by_columns(packs: list[list[_Plain]]) -> _Fields:
+    firsts = [pack[0] for pack in packs]
+    every = list(chain.from_iterable(packs))
+    return _Fields(
+        ~np.array([one.bn is one.bt is one.bu is one.boot is one.up is UNSET for one in every], bool),
+        pa.array([one.n for one in every], pa.string()),
+        _optional([one.u for one in every], pa.string()),
+        np.array([one.v for one in every], np.float64),
+        _optional([one.vs for one in every], pa.string()),
+        _optional([one.vb for one in every], pa.bool_()),
+        np.array([one.t for one in every], np.float64),
+        np.array(list(map(len, packs)), np.int64),
+        pa.array(["" if one.bn is UNSET else one.bn for one in firsts], pa.string()),
+        np.array([0.0 if one.bt is UNSET else one.bt for one in firsts], np.float64),
+        _optional([one.bu for one in firsts], pa.string()),
+        np.array([-1 if one.boot is UNSET else one.boot for one in firsts], np.int64),
+        np.array([-1 if one.up is UNSET else one.up for one in firsts], np.int64),
+    )
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    return np.concatenate(columns) if isinstance(columns[0], np.ndarray) else pa.concat_arrays(columns)
+
+
+def _optional(column: list[Any], kind: pa.DataType) -> pa.Array:
+    """Returns the values of a field that records may lack."""
+    missing = column.count(UNSET)
+    if missing == len(column):
+        return pa.nulls(len(column), kind)
+    return pa.array([None if one is UNSET else one for one in column] if missing else column, kind)
+
+
+def _resolve(fields: _Fields, of_pack: Places) -> tuple[dict[str, pa.Array], Flags]:
     """Returns the columns of all records, and which of the records are as in a plain pack."""
-    records = list(chain.from_iterable(packs))
-    is_first = np.zeros(len(records), bool)
-    is_first[starts] = True
+    starts = np.cumsum(fields.records) - fields.records
+    sound = ~fields.has_base
+    sound[starts] = True
+    has_number = ~np.isnan(fields.v)
+    sound &= has_number.astype(np.int8) + _is_there(fields.vs) + _is_there(fields.vb) == 1
 
-    base_s = _floats(one.bt for one in records)
-    boots, ups = (np.array(some, np.int64) for some in ([one.boot for one in records], [one.up for one in records]))
-    values, strings, booleans = _floats(one.v for one in records), *_unset(records)
-    base_names = [one.bn for one in records]
-    base_units = [one.bu for one in records]
-    no_base = np.isnan(base_s) & (boots < 0) & (ups < 0)
-    no_base &= np.array([name is UNSET for name in base_names], bool)
-    no_base &= np.array([unit is UNSET for unit in base_units], bool)
-    has_value = (~np.isnan(values)).astype(np.int8) + ~strings + ~booleans == 1
-    sound = (is_first | no_base) & has_value
-
-    base_s = np.nan_to_num(base_s[starts], nan=0.0)[of_pack]
     with np.errstate(over="ignore"):  # a sum that is too large is infinite, and refused
-        time_s = base_s + _floats(one.t for one in records)
+        time_s = fields.bt[of_pack] + fields.t
     sound &= time_s < TIME_MAX_S
     absolute = sound & (time_s >= ABSOLUTE_TIME_S)
     time_us = np.rint(np.where(absolute, time_s, 0) * 1e6).astype(np.int64)
 
-    has_boot = ((boots >= 0) & (ups >= 0))[starts][of_pack]
+    has_boot = ((fields.boot >= 0) & (fields.up >= 0))[of_pack]
     with np.errstate(over="ignore", invalid="ignore"):
-        uptime_ms = ups[starts][of_pack] + (time_s - time_s[starts][of_pack]) * 1000
+        uptime_ms = fields.up[of_pack] + (time_s - time_s[starts][of_pack]) * 1000
     sound &= ~has_boot | (np.abs(uptime_ms) <= COUNT_MAX)
     uptime = np.rint(np.where(has_boot & sound, uptime_ms, 0)).astype(np.int64)
 
-    to_pack = pa.array(of_pack)
-    names = _texts([base_names[start] for start in starts]).fill_null("").take(to_pack)
-    joined = pc.binary_join_element_wise(names, pa.array([one.n for one in records], pa.string()), "")
-    coded = joined.dictionary_encode()
-    devices, metrics, named = _split_names(coded.dictionary)
-    sound &= named[coded.indices.to_numpy()]
-    units = _texts([base_units[start] for start in starts]).take(to_pack)
-    nothing = pa.nulls(len(records))
+    devices, metrics, named = _name(fields, of_pack)
+    sound &= named
+    nothing = pa.nulls(len(of_pack))
     return {
-        "device": devices.take(coded.indices),
-        "metric": metrics.take(coded.indices),
-        "unit": pc.coalesce(_texts([one.u for one in records]), units),
+        "device": devices,
+        "metric": metrics,
+        "unit": pc.coalesce(fields.u, fields.bu.take(pa.array(of_pack))) if fields.u.null_count else fields.u,
         "time": pa.array(time_us, pa.int64(), mask=~absolute).cast(_TIME),
-        "boot_id": pa.array(boots[starts][of_pack], mask=~has_boot),
+        "boot_id": pa.array(fields.boot[of_pack], mask=~has_boot),
         "uptime_ms": pa.array(uptime, mask=~has_boot),
-        "value": pa.array(values, mask=np.isnan(values)),
-        "value_string": nothing if strings.all() else _texts([one.vs for one in records]),
-        "value_bool": nothing if booleans.all() else pa.array([_or_none(one.vb) for one in records], pa.bool_()),
+        "value": pa.array(fields.v, mask=~has_number),
+        "value_string": fields.vs,
+        "value_bool": fields.vb,
         "value_data": nothing,
         "sum": nothing,
     }, sound
 
 
-def _floats(numbers: Iterable[float]) -> npt.NDArray[np.float64]:
-    return np.fromiter(numbers, np.float64)
+def _is_there(column: pa.Array) -> Flags:
+    found: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return found
 
 
-def _unset(records: list[_Plain]) -> tuple[Flags, Flags]:
-    """Says of each record whether it has no text, and whether it has no boolean."""
-    strings = np.array([one.vs is UNSET for one in records], bool)
-    return strings, np.array([one.vb is UNSET for one in records], bool)
-
-
-def _texts(texts: list[str | UnsetType]) -> pa.Array:
-    return pa.array([None if text is UNSET else text for text in texts], pa.string())
-
-
-def _or_none(value: bool | UnsetType) -> bool | None:
-    return None if value is UNSET else value
+def _name(fields: _Fields, of_pack: Places) -> tuple[pa.Array, pa.Array, Flags]:
+    """Returns device and metric of each record, and whether its name is one of SenML. The same names come often."""
+    bases, names = fields.bn.dictionary_encode(), fields.n.dictionary_encode()
+    count = len(names.dictionary) or 1
+    both = bases.indices.to_numpy()[of_pack].astype(np.int64) * count + names.indices.to_numpy()
+    coded = pa.array(both).dictionary_encode()
+    base, own = np.divmod(coded.dictionary.to_numpy(), count)
+    before, after = bases.dictionary.take(pa.array(base)), names.dictionary.take(pa.array(own))
+    devices, metrics, sound = _split_names(pc.binary_join_element_wise(before, after, ""))
+    return devices.take(coded.indices), metrics.take(coded.indices), sound[coded.indices.to_numpy()]
 
 
 def _split_names(names: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
@@ -158,7 +202,7 @@ def _split_names(names: pa.Array) -> tuple[pa.Array, pa.Array, Flags]:
     sound = np.ones(len(names), bool)
     for place, name in enumerate(names.to_pylist()):
         try:
-            device, metric = senml._split_name(name)
+            device, metric = senml.split_name(name)
         except NotSenml:
             device, metric, sound[place] = None, "", False
         devices.append(device)

@@ -133,6 +133,12 @@ class Permissions:
         allows = _allows_some if share_name is None else _allows_all
         return allows(self._subscribe, (*self._prefix, *split(bare_filter)))
 
+    def may_receive_all(self, topic_filter: str) -> bool:
+        """Whether it may receive every message that a valid topic filter matches."""
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        return self._rules is None or _allows_all(self._subscribe, split(topic_filter))
+
     def may_ask_for_answers(self, response_topic: str) -> bool:
         """Whether its PUBLISH may name a response topic: one that it may publish to or receive itself.
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.config.errors import ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX
+from gateway.config.multicast import errors_among
 from gateway.config.network import names_twice
 from gateway.config.schema import (
     GatewayConfig,
@@ -22,6 +23,7 @@ from gateway.config.schema import (
     UnixConfig,
     WebSocketConfig,
     store_of,
+    with_taken_streams,
 )
 from gateway.errors import ConfigError
 from wire.reserved import STREAM_TOPICS
@@ -54,8 +56,8 @@ class Draft:
 
 
 def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
-    """Reads a configuration file; returns it, with relative paths made to begin at its folder, and its ``[[route]]``
-    tables as they are.
+    """Reads a configuration file; returns it, with relative paths made to begin at its folder and with the streams that
+    were taken of neighbours, and its ``[[route]]`` tables as they are.
 
     Raises:
         ConfigError: the file cannot be read, or keys are unknown, missing or not as expected: one line for each.
@@ -63,7 +65,7 @@ def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
     source = ConfigSource(path)
     draft = draft_of(source)
     source.raise_errors()
-    return draft.config, draft.routes
+    return with_taken_streams(draft.config), draft.routes
 
 
 def draft_of(source: ConfigSource) -> Draft:
@@ -74,11 +76,13 @@ def draft_of(source: ConfigSource) -> Draft:
     found = enumerate(values.pop("listener", []))
     if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
         source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
-    for key in ("neighbour", "stream", "topic"):
+    for key in ("neighbour", "stream", "topic", "multicast"):
         values[key] = [one for one in values.pop(key, []) if one is not None]
     for number, name in names_twice(values["neighbour"]):
         source.add(f"neighbour[{number}].name", f"two neighbours are named {name!r}")
     listeners = {number: _listener_beside(folder, listener) for number, listener in found if listener is not None}
+    for key, what in errors_among(values["multicast"], listeners.values()):
+        source.add(key, what)
     values = {"name": "", "store": StoreConfig(""), **values}
     config = GatewayConfig(**values, listener=list(listeners.values()))
     if config.store.path:

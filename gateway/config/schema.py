@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.config.errors import Checked
 from gateway.config.kinds import Count, NonEmpty, WhenFull
+from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 from gateway.config.streams import FOLDER, StreamConfig
 from gateway.streams.names import is_stream_name, prefix_of
@@ -70,6 +71,11 @@ class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fiel
     tls: TlsConfig | None = None
     """Encrypts the connections to this port."""
 
+    realtime: bool = False
+    """Makes this a real-time listener: its clients publish and receive at QoS 0 alone, nothing of that is stored, and
+    what they publish goes to all neighbours at once, wanted or not ([real time](../explanation/networks.md#real-time)).
+    Their subscriptions count at this gateway alone."""
+
     stream: str = ""
     """The stream of its clients' topics where these name none: the name of a `[[stream]]`. Without it that is the
     default stream. A user of `[[stream]].users` has the stream of that table instead."""
@@ -100,6 +106,9 @@ class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_
     point here. The reason for this check: any page of any site can make a browser connect from its user's network.
     Clients that are not browsers send no origin and are not checked."""
 
+    realtime: bool = False
+    """Makes this a real-time listener, as above."""
+
 
 class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fields=True, frozen=True):
     """A Unix socket, for clients on the same machine that have permission to open it."""
@@ -112,6 +121,9 @@ class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fi
 
     allow_anonymous: bool = False
     """Lets clients that may open the socket connect without an account, even if there are `accounts`."""
+
+    realtime: bool = False
+    """Makes this a real-time listener, as above."""
 
     stream: str = ""
     """The stream of its clients' topics, as above."""
@@ -350,6 +362,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     neighbour: list[NeighbourConfig] = []
     """The neighbours that connect to this gateway. Those to which it connects itself are `route.neighbour`."""
 
+    multicast: list[MulticastConfig] = []
+    """The multicast groups."""
+
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
     """Whether a client without an account or a certificate may log in through a listener."""
@@ -396,4 +411,5 @@ def in_stream(config: GatewayConfig, stream: str) -> GatewayConfig:
         store=store_of(config, stream),
         topic=[msgspec.structs.replace(one, filter=found) for one, found in topics if found is not None],
         network=msgspec.structs.replace(config.network, summary=summary),
+        multicast=[] if stream else config.multicast,
     )

@@ -3,17 +3,18 @@
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import NamedTuple
 
 from gateway.auth.permissions import Permissions
+from gateway.connection.multicast import MulticastMember
 from gateway.connection.neighbour import LinkLine, ListeningEnd
-from gateway.connection.publish_in import Intake, Topics
+from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
-from gateway.connection.subscribe import SELECT_PROPERTY, Subscribing
+from gateway.connection.subscribe import SubscribeRefused, Subscribing
 from gateway.delivery import Peer, RetainedCursor, Sender, Window
 from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
 from gateway.port import Port
-from gateway.selectors import BadSelector
 from gateway.sessions.session import Session
 from gateway.store import AckBatch, Owed
 from gateway.streams.naming import Naming
@@ -36,6 +37,18 @@ from wire.packet_types import PUBCOMP, PUBREC, PUBREL
 logger = logging.getLogger(__name__)
 
 
+class Answer(NamedTuple):
+    """What answers a SUBSCRIBE: reason codes, a reason string, and keys of multicast groups as user properties.
+
+    ``follow`` does what comes behind the SUBACK.
+    """
+
+    codes: list[int]
+    problem: str
+    keys: list[tuple[str, str]]
+    follow: Callable[[], Awaitable[None]]
+
+
 class Client:
     """Serves a client from its CONNACK on, until its connection ends.
 
@@ -50,6 +63,7 @@ class Client:
         answered: called when answers wait to be sent.
         failed: ends the connection because of a fault of ours; called with a text.
         disconnect: ends the connection with a reason code.
+        realtime: which of its messages are real-time ones.
         end: this end of the link, if the client is a neighbour.
         beside: the same client in another stream.
     """
@@ -67,6 +81,7 @@ class Client:
         answered: Callable[[], None],
         failed: Callable[[str], None],
         disconnect: Callable[[int], None],
+        realtime: Realtime = Realtime.NONE,
         end: ListeningEnd | None = None,
         beside: "Client | None" = None,
     ) -> None:
@@ -88,9 +103,11 @@ class Client:
             disconnect,
             keeps_identities=keeps,
             copies=services.copies.of(session.client_id) if end is not None else None,
+            realtime=realtime,
             beside=beside._intake if beside else None,
         )
-        self._subscribing = Subscribing(services, session, permissions)
+        self._multicast = MulticastMember(services, session, permissions, protocol, port, answered)
+        self._subscribing = Subscribing(services, session, permissions, self._multicast)
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
@@ -172,6 +189,7 @@ class Client:
         self._acks.end()
         self._intake.stop()
         self._sender.stop()
+        self._multicast.stop()
         if self._end is not None:
             self._end.stop()
 
@@ -181,18 +199,14 @@ class Client:
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
         if answer := await self.subscribe(packet):
-            codes, problem, follow = answer
             if self._protocol.connected:
-                self._protocol.suback(packet.packet_identifier, codes, problem)
-            await follow()
+                self._protocol.suback(packet.packet_identifier, answer.codes, answer.problem, answer.keys)
+            await answer.follow()
 
-    async def subscribe(
-        self, packet: Subscribe, naming: str = ""
-    ) -> tuple[list[int], str, Callable[[], Awaitable[None]]] | None:
-        """Subscribes; returns reason codes, a reason string, and what is to be done behind the SUBACK.
+    async def subscribe(self, packet: Subscribe, naming: str = "") -> Answer | None:
+        """Subscribes; returns the answer, None if the connection has ended.
 
-        ``naming`` is how the client has named the stream. Returns None if the connection has ended. Raises
-        sqlite3.Error.
+        ``naming`` is how the client has named the stream. Raises sqlite3.Error.
         """
         await self._acks.settle()  # what the client has published before is older than its subscription
         if self._has_ended():
@@ -201,14 +215,15 @@ class Client:
         problem = ""
         try:
             codes, owed = await self._subscribing.subscribe(packet, naming)
-        except BadSelector as error:
+        except SubscribeRefused as error:
             codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
-            problem = f"{SELECT_PROPERTY}: {error}"
+            problem = str(error)
         self._services.network.tell()
         if self._end is not None:
             self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
         self._note_refused_filters(packet, codes, problem)
-        return codes, problem, partial(self._send_old, packet, codes, owed)
+        keys = [] if problem or self._has_ended() else self._multicast.hand_out(packet)
+        return Answer(codes, problem, keys, partial(self._send_old, packet, codes, owed))
 
     async def _send_old(self, packet: Subscribe, codes: list[int], owed: list[Owed]) -> None:
         """Sends retained messages behind a SUBACK, and the gateway's own."""

@@ -13,7 +13,7 @@ from gateway.auth.permissions import Permissions
 from gateway.connection.client import Client
 from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets
 from gateway.connection.parts import Parts, Visits
-from gateway.connection.publish_in import Topics
+from gateway.connection.publish_in import Realtime, Topics
 from gateway.connection.services import Services
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
@@ -44,6 +44,14 @@ TOPIC_ALIAS_MAXIMUM = 32  # topics that the gateway keeps in memory for one clie
 OFFER_FROM = 256  # bytes; a client with a smaller Maximum Packet Size is offered no time [MQTT-3.2.2-19]
 LATE_MS = 1000  # a timer this late says that the process stood still: what the client has sent is not read yet
 BACKLOG_MAX = 1024 * 1024  # bytes that the client has not read; beyond it the gateway reads nothing from it
+
+NOT_IN_REAL_TIME = (
+    properties.MAXIMUM_QOS,
+    properties.RETAIN_AVAILABLE,
+    properties.SHARED_SUBSCRIPTION_AVAILABLE,
+    properties.SESSION_EXPIRY_INTERVAL,
+)
+"""The properties of a CONNACK that are 0 at a real-time listener."""
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +102,11 @@ class Connection:
     def user(self) -> str | None:
         """The user that has logged in; None without one."""
         return self._session.user if self._session else None
+
+    @property
+    def is_realtime(self) -> bool:
+        """Whether the client came through a real-time listener."""
+        return self._port.visitor.is_realtime
 
     async def serve(self) -> None:
         """Serves until the connection ends. A fault of the client ends its connection and nothing else."""
@@ -250,7 +263,7 @@ class Connection:
         self._holding.give(self.owner)
         will = self._own_will(admitted)
         services.wills.check(client_id, self.owner, will)
-        link = admit_neighbour(services, admitted)
+        link = admit_neighbour(services, admitted, is_realtime=self.is_realtime)
         session, present = services.sessions.take_up(self, admitted, link)
         forget_packets(services, session, admitted.packet)
         self._session, self._is_session_new = session, not present
@@ -303,6 +316,7 @@ class Connection:
             answered=self._flush_unless_ended,
             failed=self._fail,
             disconnect=self.disconnect,
+            realtime=self._realtime(end if beside is None else None),
             end=end if beside is None else None,
             beside=beside,
         )
@@ -326,6 +340,11 @@ class Connection:
             end.stop()
         return end
 
+    def _realtime(self, end: ListeningEnd | None) -> Realtime:
+        if self.is_realtime:
+            return Realtime.ALL
+        return Realtime.NONE if end is None else Realtime.MARKED
+
     def _is_over(self) -> bool:
         """Whether the connection has ended, as it may while a method waits."""
         return self._ended
@@ -338,7 +357,9 @@ class Connection:
         if admitted.proof is not None:
             announced[properties.AUTHENTICATION_DATA] = admitted.proof
         limits = self._services.config.limits
-        if packet.session_expiry_s > limits.session_expiry_max_s:
+        if self.is_realtime:
+            announced |= dict.fromkeys(NOT_IN_REAL_TIME, 0)
+        elif packet.session_expiry_s > limits.session_expiry_max_s:
             announced[properties.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_max_s
         longest_s = limits.keep_alive_s
         if longest_s and not 0 < packet.keep_alive_s <= longest_s:
@@ -365,7 +386,7 @@ class Connection:
     def _handle_disconnect(self, packet: Disconnect) -> None:
         if self._session is None:
             return  # the client gives up its login
-        if properties.SESSION_EXPIRY_INTERVAL in packet.properties:
+        if properties.SESSION_EXPIRY_INTERVAL in packet.properties and not self.is_realtime:
             self._session.expiry_s = packet.properties[properties.SESSION_EXPIRY_INTERVAL]
             if self._visits is not None:
                 self._visits.expire_in(self._session.expiry_s)

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.auth.admission import Admitted, Refused
 from gateway.connection.services import Services
+from gateway.message import Message
 from gateway.network import Network
 from gateway.network.announcements import PIECE_SIZE, decode_mark
 from gateway.network.interest import Change, changes_for
@@ -30,7 +31,7 @@ from gateway.network.link import (
 from gateway.pace import Slice
 from gateway.port import Port
 from gateway.sessions.session import Session
-from gateway.store import qos2
+from gateway.store import Grant, qos2
 from wire import reasons
 from wire.bulk.connection import BulkServerConnection
 from wire.codec.packets import Connect, Publish, Unsubscribe
@@ -42,10 +43,11 @@ PIECE_PART = 2  # of the neighbour's Maximum Packet Size: deflated texts may be 
 logger = logging.getLogger(__name__)
 
 
-def admit_neighbour(services: Services, admitted: Admitted) -> LinkSettings | None:
+def admit_neighbour(services: Services, admitted: Admitted, *, is_realtime: bool) -> LinkSettings | None:
     """Returns the settings of the link if a client asks to be a neighbour, None for an ordinary one.
 
-    Raises Refused: its property cannot be taken, no rule allows it, or both ends have other settings.
+    Raises Refused: its property cannot be taken, no rule allows it, both ends have other settings, or it came through a
+    real-time listener.
     """
     text = find_user_property(admitted.packet.properties, LINK_PROPERTY)
     if text is None:
@@ -58,6 +60,9 @@ def admit_neighbour(services: Services, admitted: Admitted) -> LinkSettings | No
         rule = f"allow {admitted.permissions.user or '-'} neighbour {theirs.name}"
         text = f"no access rule lets this user be the neighbour {theirs.name!r}: expected `{rule}`"
         raise Refused(reasons.NOT_AUTHORIZED, text, is_told=True)
+    if is_realtime:
+        text = "a real-time listener serves no neighbours: they need another one"
+        raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text, is_told=True)
     if not admitted.packet.session_expiry_s:
         text = "a neighbour needs a session that outlives its connection"
         raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, text, is_told=True)
@@ -180,6 +185,17 @@ class ListeningEnd:
             self._counters.link_states_received += 1
             self._network.hear_links(self, packet.payload)
         return packet.topic == LINKS_TOPIC
+
+    def flood(self, message: Message) -> None:
+        """Sends a real-time message to the neighbour, unless it is for the side that it came from."""
+        session = self._session
+        if session.sender is None or session.is_aside or message.publisher in session.cursor.not_from:
+            return
+        if not session.conditions.passes(message):
+            session.sender.hold_back(message)
+            return
+        self._counters.messages_flooded += 1
+        session.sender.send_now(message, Grant(0, False))
 
     def set_aside(self, *, is_aside: bool) -> None:
         """Carries nothing from now on but what waits, or carries messages again."""

@@ -261,6 +261,7 @@ class Parts:
                 codes[number] = TOPIC_FILTER_INVALID
                 problems[str(error)] = None
         followers: list[Callable[[], Awaitable[None]]] = []
+        keys: list[tuple[str, str]] = []
         for (stream, naming), numbered in chosen.items():
             try:
                 part = await self._part(stream)
@@ -275,9 +276,10 @@ class Parts:
                 answer = await part.client.subscribe(inside, naming)
                 if answer is None:
                     return
-                found, problem, follow = answer
-                problems.update({problem: None} if problem else {})
-                followers.append(follow)
+                found = answer.codes
+                problems.update({answer.problem: None} if answer.problem else {})
+                keys += answer.keys
+                followers.append(answer.follow)
             else:
                 leaving = Unsubscribe(packet.packet_identifier, [topic_filter for _, topic_filter in numbered])
                 found = await part.client.unsubscribe(leaving)
@@ -286,7 +288,7 @@ class Parts:
             return
         answers = [codes[number] for number in range(len(packet.filters))]
         if isinstance(packet, Subscribe):
-            self._protocol.suback(packet.packet_identifier, answers, "; ".join(problems))
+            self._protocol.suback(packet.packet_identifier, answers, "; ".join(problems), keys)
         else:
             self._protocol.unsuback(packet.packet_identifier, answers)
         for follow in followers:

@@ -1,5 +1,6 @@
 """Incoming messages: PUBLISH → stored and synced → PUBACK or PUBREC; PUBREL → released and synced → PUBCOMP."""
 
+import enum
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -29,7 +30,7 @@ from gateway.store import (
     retained,
 )
 from gateway.topic_memory import remember
-from wire.bulk.connection import BulkConnection
+from wire.bulk.property_block import marker_of
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, find_user_property
@@ -50,7 +51,8 @@ class Topics(dict[bytes, str]):
     """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
 
     Those of statements are not among them, as it depends on each message's identity whether it may be published.
-    ``origins`` are those of the identities that its messages have brought and may bring.
+    ``origins`` are those of the identities that its messages have brought and may bring, and the gateways of the
+    numbers of links.
     """
 
     _rules: object = None
@@ -70,7 +72,16 @@ class Topics(dict[bytes, str]):
         if not message.topic.startswith(STATEMENT_TOPICS):
             remember(self, message.topic.encode(), message.topic, TOPICS_REMEMBERED)
         if message.origin:
-            remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
+            for name in (message.origin, *message.gateways_of_links):
+                remember(self.origins, name.encode(), None, ORIGINS_REMEMBERED)
+
+
+class Realtime(enum.Enum):
+    """Which of a connection's messages of QoS 0 are real-time ones: none, those that say so, or all."""
+
+    NONE = "none"
+    MARKED = "marked"
+    ALL = "all"
 
 
 class Owned(Protocol):
@@ -126,6 +137,22 @@ class _Waiting:
         return len(self.messages) >= WAITING_MOST or self._bytes > WAITING_BYTES_MAX
 
 
+class Answering(Protocol):
+    """What the intake needs of a connection: it answers PUBLISHes. A `BulkConnection` is one."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def protocol_level(self) -> int: ...
+
+    def puback(self, packet_identifier: int, reason_code: int, reason: str, /) -> object: ...
+
+    def pubrec(self, packet_identifier: int, reason_code: int, reason: str, /) -> object: ...
+
+    def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int, /) -> object: ...
+
+
 class Intake:
     """Takes the messages that one client publishes over one connection, or that a route's broker sends.
 
@@ -145,6 +172,7 @@ class Intake:
             stored again.
         conditions: what messages have to pass on arrival, if anything. One that does not is accepted, and leaves a
             range.
+        realtime: which messages are real-time ones.
         beside: the intake of the same connection for another stream: what comes behind a message that waits waits too,
             since PUBACKs are sent in the order of their PUBLISHes [MQTT-4.6.0-2].
 
@@ -154,7 +182,7 @@ class Intake:
     def __init__(
         self,
         services: Services,
-        protocol: BulkConnection,
+        protocol: Answering,
         session: Publisher,
         permissions: Permissions,
         acks: AckBatch,
@@ -165,8 +193,10 @@ class Intake:
         is_from_broker: bool = False,
         copies: Copies | None = None,
         conditions: Conditions | None = None,
+        realtime: Realtime = Realtime.NONE,
         beside: "Intake | None" = None,
     ) -> None:
+        self._realtime = realtime
         self._services = services
         self._protocol = protocol
         self._session = session
@@ -181,6 +211,7 @@ class Intake:
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
         self._seen = services.log.seen
+        self._own_trail = marker_of(services.log.hop)
         self._note: SeenNote | None = None  # of the messages in this batch
         self._noted_in = 0
         self._copies = copies
@@ -196,6 +227,8 @@ class Intake:
         came_ms = int(time.time() * 1000)
         message = message_from(packet, self._session.client_id, self._services.config.name, came_ms)
         message.owner = self._session.holding.owner
+        if self._realtime is not Realtime.NONE:
+            message.is_realtime = message.take_realtime() or self._realtime is Realtime.ALL
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
             self._services.devices.note_identity(self._session.client_id, message.origin, message.epoch)
@@ -455,7 +488,9 @@ class Intake:
             content_size=publishes.content_size,
             owner=self._session.holding.owner,
         )
-        if self._copies is not None and publishes.identities:
+        if self._own_trail in batch.packets:
+            self._take_each(batch, publishes)
+        elif self._copies is not None and publishes.identities:
             self._take_new_ones(batch, publishes)
         else:
             self._store(batch, publishes.qos, identifiers, {})
@@ -469,11 +504,18 @@ class Intake:
         elif standing is Standing.STORED:
             self._answer_repeated(publishes.qos, publishes.identifiers)
         else:
-            for message, identifier in zip(batch.messages(), publishes.identifiers, strict=True):
-                message.owner = batch.owner
-                packet = Publish(message.topic, message.payload, message.qos, packet_identifier=identifier)
-                if self._waiting.messages or not self._take(packet, message):
-                    self._add_waiting(packet, message, batch.received_ms)
+            self._take_each(batch, publishes)
+
+    def _take_each(self, batch: PublishBatch, publishes: Publishes) -> None:
+        """Looks at each message of a batch."""
+        for message, identifier in zip(batch.messages(), publishes.identifiers, strict=True):
+            message.owner = batch.owner
+            packet = Publish(message.topic, message.payload, message.qos, packet_identifier=identifier)
+            if message.has_passed(self._services.log.hop):
+                self._services.counters.messages_returned += 1
+                self._accept_unstored(packet)
+            elif self._waiting.messages or not self._take(packet, message):
+                self._add_waiting(packet, message, batch.received_ms)
 
     def take_pubrels(self, identifiers: list[int]) -> None:
         """Releases messages of QoS 2."""

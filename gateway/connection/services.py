@@ -7,6 +7,7 @@ from gateway.config.schema import GatewayConfig
 from gateway.counters import Counters
 from gateway.holdings import Holdings
 from gateway.limits import Limits
+from gateway.multicast import Multicast
 from gateway.network import Network
 from gateway.pace import Paces, Shifts, TimeShares
 from gateway.sessions.copies import LinkCopies
@@ -33,6 +34,7 @@ class Services:
     counters: Counters
     log: MessageLog
     network: Network
+    multicast: Multicast
     copies: LinkCopies
     limits: Limits
     endings: Endings

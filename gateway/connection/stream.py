@@ -14,6 +14,7 @@ from gateway.connection.services import Services
 from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.message import message_from
+from gateway.multicast import Multicast
 from gateway.network import Network
 from gateway.pace import Paces, Shifts, TimeShares
 from gateway.sessions.copies import LinkCopies
@@ -60,6 +61,7 @@ class Stream:
         self.limits = Limits(config, log, self._queues, lambda topic: self.subscribers.cursors_for(topic))
         self.endings = Endings(log)
         self.network = Network(config.name, config.network.summary, config.neighbour)
+        self.multicast = Multicast(config.multicast, log, self.network)
         self._copies = LinkCopies(log)
         self.subscribers = Subscribers(log, self.endings, common.shifts, self.network)
         self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
@@ -80,6 +82,7 @@ class Stream:
             counters=log.counters,
             log=log,
             network=self.network,
+            multicast=self.multicast,
             copies=self._copies,
             limits=self.limits,
             endings=self.endings,
@@ -100,6 +103,7 @@ class Stream:
         """Loads the sessions and wills."""
         self.endings.open()
         self.sessions.open()
+        self.multicast.open()
         await self.limits.open()
         self._wills.open(lambda client_id: self.sessions.get(client_id) is not None)
 
@@ -114,6 +118,7 @@ class Stream:
 
     async def close(self) -> None:
         """Ends; the clients have gone, and their sessions stay."""
+        await self.multicast.close()
         self.network.close()
         self._copies.close()
         await self.subscribers.close()
@@ -131,6 +136,7 @@ class Stream:
     def reconsider_rights(self) -> None:
         """The access rules have been read again."""
         self.subscribers.reconsider_rights()
+        self.multicast.rotate()
         self.limits.count_again(self._queues())
 
     def _queues(self) -> list[Cursor]:

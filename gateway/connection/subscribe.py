@@ -5,14 +5,17 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from gateway.auth.permissions import Permissions
+from gateway.connection.multicast import MulticastMember
 from gateway.connection.services import Services
 from gateway.delivery import RetainedSearch, Wanted
 from gateway.message import Message
+from gateway.multicast import BadMulticast
 from gateway.pace import Slice
 from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
 from gateway.store import Grant, Owed, retained
 from wire.codec.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe
+from wire.multicast import MULTICAST_PROPERTY
 from wire.properties import SUBSCRIPTION_IDENTIFIER, USER_PROPERTY
 from wire.reasons import NO_SUBSCRIPTION_EXISTED, NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, UNSPECIFIED_ERROR
 from wire.topics import matches
@@ -26,6 +29,10 @@ class _NewSearch(NamedTuple):
     is_new: bool
 
 
+class SubscribeRefused(Exception):
+    """A SUBSCRIBE that is refused as a whole; the text says why."""
+
+
 class Subscribing:
     """Changes one client's subscriptions.
 
@@ -33,9 +40,13 @@ class Subscribing:
         services: the parts of the gateway that it uses.
         session: the client's session.
         permissions: what the client may subscribe to.
+        multicast: what it receives over multicast.
     """
 
-    def __init__(self, services: Services, session: Session, permissions: Permissions) -> None:
+    def __init__(
+        self, services: Services, session: Session, permissions: Permissions, multicast: MulticastMember
+    ) -> None:
+        self._multicast = multicast
         self._services = services
         self._session = session
         self._permissions = permissions
@@ -44,10 +55,15 @@ class Subscribing:
     async def subscribe(self, packet: Subscribe, naming: str = "") -> tuple[list[int], list[Owed]]:
         """Returns the reason codes and the retained messages to send after the SUBACK.
 
-        ``naming`` is how the client has named the stream. Raises sqlite3.Error, and BadSelector: nothing is subscribed
-        then.
+        ``naming`` is how the client has named the stream. Raises sqlite3.Error, and SubscribeRefused: nothing is
+        subscribed then.
         """
-        selector = _selector_of(packet)
+        try:
+            selector = _selector_of(packet)
+        except BadSelector as error:
+            raise SubscribeRefused(f"{SELECT_PROPERTY}: {error}") from error
+        if self._multicast.asks(packet):
+            return await self._subscribe_to_multicast(packet, selector)
         select = selector.text if selector else ""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
@@ -67,9 +83,12 @@ class Subscribing:
             if is_more and not self._services.subscribers.fits(self._session, topic_filter, most, select):
                 codes.append(QUOTA_EXCEEDED)
                 continue
+            if self._session.is_realtime:
+                options &= ~3
             is_new = self._services.subscribers.subscribe(
                 self._session, topic_filter, options, identifier, select, naming
             )
+            self._multicast.leave(topic_filter)
             codes.append(options & 3)
             if not is_new and self._session.subscription(topic_filter) != before:
                 self._services.limits.count_again([self._session.cursor])
@@ -90,6 +109,39 @@ class Subscribing:
             if packet.filters[place][0] in refused:
                 codes[place] = QUOTA_EXCEEDED
         return codes, owed
+
+    async def _subscribe_to_multicast(
+        self, packet: Subscribe, selector: Selector | None
+    ) -> tuple[list[int], list[Owed]]:
+        """Replaces subscriptions by those over multicast; the retained messages come over this connection."""
+        try:
+            if selector is not None:
+                raise BadMulticast("a selector cannot be kept over multicast")
+            group = self._multicast.choose(packet)
+        except BadMulticast as error:
+            raise SubscribeRefused(f"{MULTICAST_PROPERTY}: {error}") from error
+        topic_filters = [topic_filter for topic_filter, _ in packet.filters]
+        if replaced := [one for one in topic_filters if self._session.subscription(one) is not None]:
+            await self.unsubscribe(replaced)
+        if self._session.connection is not self._connection:
+            return [], []
+        self._multicast.join(group, topic_filters)
+        searches = {
+            topic_filter: _NewSearch(Wanted(topic_filter, 0, self._services.log.head), False)
+            for topic_filter, options in packet.filters
+            if _wants_retained(topic_filter, options, topic_filter not in replaced)
+        }
+        owed: list[Owed] = []
+        try:
+            refused = await self._find_all(searches, 0, None, owed)
+        except sqlite3.Error:
+            self._give_back(owed, 0)
+            raise
+        if self._has_ended():
+            self._give_back(owed, 0)
+        for topic_filter in refused:
+            self._multicast.leave(topic_filter)
+        return [QUOTA_EXCEEDED if one in refused else SUCCESS for one in topic_filters], owed
 
     def _has_ended(self) -> bool:
         return self._services.sessions.get(self._session.client_id) is not self._session
@@ -177,7 +229,8 @@ class Subscribing:
                 await slice_.give_way()
                 if session.connection is not self._connection:
                     break  # the rest is saved again with the session's next change
-            removed.append(self._services.subscribers.unsubscribe(session, topic_filter))
+            was_multicast = self._multicast.leave(topic_filter)
+            removed.append(self._services.subscribers.unsubscribe(session, topic_filter) or was_multicast)
         else:
             session.note_saved(changes)
         if any(removed):

@@ -36,7 +36,7 @@ class TcpListener:
         self.port = config.port
         self._host = config.host
         tls = Tls(config.tls) if config.tls else None
-        identify = Visitors(tls, anonymous).identify
+        identify = Visitors(tls, anonymous, config.realtime).identify
         self._acceptor = Acceptor(limits, tls, lambda accepted: StreamPort(accepted, identify, connect))
 
     async def open(self) -> None:
@@ -74,7 +74,7 @@ class UnixListener:
     ) -> None:
         self._config = config
         self._is_open = False
-        identify = Visitors(None, anonymous).identify
+        identify = Visitors(None, anonymous, config.realtime).identify
         self._acceptor = Acceptor(limits, None, lambda accepted: StreamPort(accepted, identify, connect))
 
     async def open(self) -> None:

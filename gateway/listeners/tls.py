@@ -106,22 +106,24 @@ class Visitors:
     Args:
         tls: its TLS, if any.
         anonymous: whether clients without an account may log in here.
+        is_realtime: whether it is a real-time listener.
     """
 
-    def __init__(self, tls: Tls | None, anonymous: bool) -> None:
+    def __init__(self, tls: Tls | None, anonymous: bool, is_realtime: bool) -> None:
         self._tls = tls
         self._anonymous = anonymous
+        self._is_realtime = is_realtime
 
     def identify(self, accepted: AcceptedConnection, transport: asyncio.BaseTransport) -> Visitor | None:
         """Returns what is known of a client after the TLS handshake; None if its connection has to end."""
         host = accepted.peer.rpartition(":")[0].strip("[]") or accepted.peer
         connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if self._tls is None or connection is None:
-            return Visitor(host, may_be_anonymous=self._anonymous)
+            return Visitor(host, may_be_anonymous=self._anonymous, is_realtime=self._is_realtime)
         try:
             user = self._tls.user_of(connection.getpeercert())
         except CertificateRefusedError as error:
             logger.warning("connection refused", extra=about(peer=accepted.peer, reason=str(error)))
             return None
         cipher = (connection.cipher() or ("",))[0]
-        return Visitor(host, user, self._anonymous, f"{connection.version()} {cipher}")
+        return Visitor(host, user, self._anonymous, f"{connection.version()} {cipher}", self._is_realtime)

@@ -56,7 +56,7 @@ class WebSocketListener:
         self._connect = connect
         self._server: web.Server | None = None
         tls = Tls(config.tls) if config.tls else None
-        self._visitors = Visitors(tls, anonymous)
+        self._visitors = Visitors(tls, anonymous, config.realtime)
         self._acceptor = Acceptor(limits, tls, self._receive)
 
     async def open(self) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.config.network import NeighbourConfig
 from gateway.log_fields import about
+from gateway.message import Message
 from gateway.network.announcements import Announcer
 from gateway.network.conditions import Conditions
 from gateway.network.interest import Change, Interest
@@ -75,6 +76,9 @@ class LinkEnd(Protocol):
 
     def tell_links(self, payload: bytes) -> None:
         """Tells the other end link states."""
+
+    def flood(self, message: Message) -> None:
+        """Sends a real-time message to the other end, unless it is for the side that it came from."""
 
     def set_aside(self, *, is_aside: bool) -> None:
         """Carries nothing from now on but what waits, as the link closes a circle; or carries messages again."""
@@ -206,6 +210,14 @@ class Network:
                     end.tell(changes)
                 except Exception:
                     logger.exception("network: unexpected failure of %s, the other links go on", end.name)
+
+    def flood(self, message: Message) -> None:
+        """Sends a real-time message to all gateways that are neighbours and connected, wanted or not."""
+        ends = [end for end in self.ends.values() if end.neighbour]
+        if ends:
+            marked = message.for_neighbours()
+            for end in ends:
+                end.flood(marked)
 
     def link_up(self, end: LinkEnd) -> None:
         """A link has come up: it is told of changes from now on, and link states go over it."""

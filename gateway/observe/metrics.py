@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State, StreamState
+from gateway.counters import Counters, Histogram, LinkStatus, MulticastState, RouteState, State, StreamState
 from wire.reasons import describe
 
 COUNTERS = {
@@ -25,6 +25,7 @@ COUNTERS = {
     "qos_0_stored": "Messages of QoS 0 that were stored for routes.",
     "messages_returned": "Messages that came back by way of other gateways, and were not stored again.",
     "messages_duplicate": "Messages that came over a link before, and were not stored again.",
+    "messages_flooded": "Real-time messages that were sent to neighbours, each counted once for each of them.",
     "announcements_sent": "Payloads in which this gateway has told neighbours what is wanted here.",
     "announcements_received": "Payloads in which neighbours have told what they want.",
     "link_states_sent": "Payloads with link states that this gateway has sent.",
@@ -106,6 +107,17 @@ STREAM_COUNTERS: dict[str, tuple[str, Callable[[StreamState], float]]] = {
     "messages_stored": ("Messages of a stream that were stored and synced.", lambda one: one.stored),
     "messages_dropped": ("Messages of a stream that were dropped.", lambda one: one.dropped),
 }
+MULTICAST_GAUGES: dict[str, tuple[str, Callable[[MulticastState], float]]] = {
+    "receivers": ("Connected receivers of a multicast group.", lambda group: group.receivers),
+    "goes_out": ("Whether the datagrams of a multicast group leave.", lambda group: float(not group.problem)),
+}
+MULTICAST_COUNTERS = {
+    "datagrams_sent": "Datagrams of a multicast group that were sent, heartbeats included.",
+    "messages_sent": "Messages in datagrams of a multicast group.",
+    "bytes_sent": "Bytes of all datagrams of a multicast group.",
+    "oversize_messages": "Messages that fitted no datagram of a multicast group, and went over TLS.",
+    "keys_handed_out": "Keys of a multicast group that were handed out.",
+}
 LINK_LABELS = ("link", "neighbour", "zone", "mode")
 
 
@@ -144,6 +156,7 @@ class Metrics(Collector):
         yield from _routes(state)
         yield from _links(state)
         yield from _streams(state)
+        yield from _multicast(state)
 
 
 def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
@@ -187,3 +200,14 @@ def _streams(state: State) -> Iterator[Metric]:
         yield gauge
     for name, (text, value_of) in STREAM_COUNTERS.items():
         yield _by(f"stream_{name}", text, "stream", {one.name: int(value_of(one)) for one in state.streams})
+
+
+def _multicast(state: State) -> Iterator[Metric]:
+    for name, (text, value_of) in MULTICAST_GAUGES.items():
+        gauge = GaugeMetricFamily(f"holdfast_multicast_{name}", text, labels=["group"])
+        for group in state.multicast:
+            gauge.add_metric([group.name], value_of(group))
+        yield gauge
+    for name, text in MULTICAST_COUNTERS.items():
+        counts = {group.name: getattr(group, name) for group in state.multicast}
+        yield _by(f"multicast_{name}", text, "group", counts)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gateway.counters import LinkStatus, RouteState, State, StreamState
 from gateway.limits import Limits
+from gateway.multicast import Multicast
 from gateway.observe.links import Links
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -65,12 +66,16 @@ class Overview:
         streams: the gateway's streams.
         publishing: has the gateway's own retained messages.
         links: the links to neighbours in each stream.
+        multicast: the multicast groups.
     """
 
-    def __init__(self, streams: list[ObservedStream], publishing: Publishing, links: list[Links]) -> None:
+    def __init__(
+        self, streams: list[ObservedStream], publishing: Publishing, links: list[Links], multicast: Multicast
+    ) -> None:
         self._streams = streams
         self._publishing = publishing
         self._links = links
+        self._multicast = multicast
         self._connections_most = 0
         self.routes: list[RouteState] = []
         """The states of the gateway's routes, which the routes keep up to date."""
@@ -97,6 +102,7 @@ class Overview:
             streams=streams,
             routes=self.routes,
             links=self._link_status(),
+            multicast=self._multicast.states(),
         )
 
     def _link_status(self) -> list[LinkStatus]:
@@ -126,7 +132,8 @@ class Overview:
             if problem
         ]
         networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)
-        found = (*stores, self.not_reloaded, *routes, *networks)
+        multicast = [f"multicast {one.name}: {one.problem}" for one in self._multicast.states() if one.problem]
+        found = (*stores, self.not_reloaded, *routes, *networks, *multicast)
         return [problem for problem in found if problem]
 
 

@@ -53,7 +53,8 @@ class Publishing:
         """Says whether a client may publish a message, in a PUBLISH or a will.
 
         A message with an identity that cannot be read, or that its client may not bring, gets a new one. A number of a
-        link whose gateway the client may not identify gets another name.
+        link whose gateway the client may not identify gets another name, and so does the property of real-time messages
+        between gateways.
 
         Args:
             message: the message.
@@ -73,6 +74,8 @@ class Publishing:
                 return NOT_AUTHORIZED, False
             self._counters.identities_replaced += 1
             message.renew(self._gateway, came_ms)
+        if not (message.qos or message.is_realtime):
+            message.reject_realtime()
         if message.reject_links(permissions.may_identify):
             self._counters.links_rejected += 1
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
@@ -102,7 +105,7 @@ class Publishing:
             work.append(message)
         else:
             self._subscribers.offer(message)
-            if takers := self._log.audience.takers_of_qos_0:
+            if (takers := self._log.audience.takers_of_qos_0) and not message.is_realtime:
                 work += self._store_qos_0(message, takers)
         if message.retain and copies is not None and not copies.wants(message.topic):
             return work

@@ -168,13 +168,17 @@ class Sessions:
             Refused: the session belongs to another user, or there are too many sessions. Then nothing has changed.
         """
         client_id, packet, user = admitted.client_id, admitted.packet, admitted.permissions.user
+        expiry_s = 0 if connection.is_realtime else packet.session_expiry_s
         session = self.get(client_id)
         if session is not None and session.user not in (None, user):
             raise Refused(CLIENT_IDENTIFIER_NOT_VALID, "this session belongs to another user")
         is_one_more = session is None or not session.durable
-        if is_one_more and packet.session_expiry_s and self._durable >= self._limits.sessions:
+        if connection.is_realtime and not (is_one_more or packet.clean_start):
+            text = "the client's session is stored, and a real-time listener serves none: a Clean Start would end it"
+            raise Refused(CLIENT_IDENTIFIER_NOT_VALID, text, is_told=True)
+        if is_one_more and expiry_s and self._durable >= self._limits.sessions:
             raise Refused(QUOTA_EXCEEDED, f"{self._durable} sessions wait for their clients (limits.sessions)")
-        if is_one_more and packet.session_expiry_s and (problem := self._problem()):
+        if is_one_more and expiry_s and (problem := self._problem()):
             raise Refused(QUOTA_EXCEEDED, problem)
         if session is not None and session.connection is not None:
             session.connection.disconnect(SESSION_TAKEN_OVER)
@@ -184,12 +188,13 @@ class Sessions:
             session = None
         present = session is not None
         if session is None:
-            session = self.create(client_id, user, packet.session_expiry_s, durable=packet.session_expiry_s > 0)
+            session = self.create(client_id, user, expiry_s, durable=expiry_s > 0)
+            session.is_realtime = connection.is_realtime
         session.user = user
         session.holding.give(connection.owner)
         session.cursor.rights.may_receive = admitted.permissions.may_receive
         self._subscribers.give_link(session, link)
-        self.resume(session, connection, packet.session_expiry_s)
+        self.resume(session, connection, expiry_s)
         return session, present
 
     def create(

@@ -21,6 +21,10 @@ class LiveConnection(Protocol):
     def owner(self) -> str:
         """The owner that the client counts for (``gateway.holdings``)."""
 
+    @property
+    def is_realtime(self) -> bool:
+        """Whether the client came through a real-time listener."""
+
     def disconnect(self, reason_code: int) -> None:
         """Ends the connection with a reason code."""
 
@@ -35,7 +39,8 @@ class Session:
     to be sent. ``user`` is the user that made it, None without an account. ``link`` has the settings of the link
     whose other end it is, None for the session of an ordinary client;
     ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` are those of both ends, and ``is_aside``
-    says that the link closes a circle, so that no new messages go over it. Up to ``former_head`` messages were stored
+    says that the link closes a circle, so that no new messages go over it. ``is_realtime``: the client came through a
+    real-time listener, so no neighbour is told what it wants. Up to ``former_head`` messages were stored
     when a former process had the session: it may have sent those that wait. ``connection`` and ``sender`` are set while
     the client is connected. ``unsaved`` has the rows that the store does not have yet, by topic filter, "" for the
     session itself, each with the number of its last change.
@@ -60,6 +65,7 @@ class Session:
         self.asked = FilterSum()
         self.conditions = Conditions()
         self.is_aside = False
+        self.is_realtime = False
         self.former_head = 0
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
@@ -77,6 +83,8 @@ class Session:
 
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message if the client is connected and a subscription matches."""
+        if message.is_realtime and self.link is not None:
+            return  # it goes to all neighbours
         if self.sender is not None and not self.is_aside and (grant := self.cursor.grant_now(message)):
             if self.conditions.passes(message):
                 self.sender.send_now(message, grant)

@@ -200,7 +200,7 @@ class Subscribers:
     def end(self, session: Session) -> None:
         """Ends a session's subscriptions, and its cursor with the messages that wait."""
         self._endings.note(session.cursor, session.outgoing.unreceived)
-        if not session.is_aside:
+        if not (session.is_aside or session.is_realtime):
             self._network.leave([*session.cursor.filters, *session.shared], session.side)
         for topic_filter in session.shared:
             self._leave(session, topic_filter)
@@ -277,10 +277,12 @@ class Subscribers:
                 yield self._groups[topic_filter].cursor, subscription
 
     def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message to its connected subscribers, as it comes.
+        """Sends a QoS 0 message to its connected subscribers, and a real-time one to all neighbours, as it comes.
 
         If that takes more than a slice, the rest is sent later, before the messages that its owner publishes meanwhile.
         """
+        if message.is_realtime:
+            self._network.flood(message)
         takers = iter(self._log.audience.takers(message.topic))
         if handout := self._handouts.get(message.owner):
             handout.add(message, takers)
@@ -337,13 +339,13 @@ class Subscribers:
     def _want(self, session: Session, topic_filter: str) -> None:
         if session.link is not None:
             session.asked.add(topic_filter)
-        if not session.is_aside:
+        if not (session.is_aside or session.is_realtime):
             self._network.want(topic_filter, session.side)
 
     def _want_no_more(self, session: Session, topic_filter: str) -> None:
         if session.link is not None:
             session.asked.remove(topic_filter)
-        if not session.is_aside:
+        if not (session.is_aside or session.is_realtime):
             self._network.want_no_more(topic_filter, session.side)
 
     def _count(self, session: Session, topic_filter: str, select: str = "") -> None:

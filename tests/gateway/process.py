@@ -1,7 +1,7 @@
 """A gateway in a process of its own, until SIGTERM.
 
-``process.py FOLDER`` prints ``listens PORT PROCESS_ID`` once clients can connect. HOLDFAST_TEST_STREAMS names streams
-that the gateway has.
+``process.py FOLDER`` prints ``listens PORT PROCESS_ID`` once clients can connect, and ``ends`` when it is told to end.
+HOLDFAST_TEST_STREAMS names streams that the gateway has.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ async def main(folder: Path) -> None:
     async with running(folder, stream=streams) as broker:
         print("listens", tcp_port(broker), os.getpid(), flush=True)
         await stopped.wait()
+        print("ends", flush=True)
 
 
 uvloop.run(main(Path(sys.argv[1])))

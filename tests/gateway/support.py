@@ -121,6 +121,10 @@ class GatewayProcess:
     async def stop(self) -> int:
         return await self._end(signal.SIGTERM)
 
+    async def ending(self) -> None:
+        """Returns when it has begun to end."""
+        await asyncio.to_thread(self._process.says, "ends", LONG_S)
+
     async def _end(self, number: signal.Signals) -> int:
         _processes.discard(self)
         if self._pid:

@@ -6,6 +6,8 @@ import pytest
 
 from tests.micropython.runner import compile_package, run_program
 from tools.lab.micropython import MicroPython
+from wire.codec.packets import Publish
+from wire.multicast.sender import MulticastSender
 
 
 def test_golden_packets_are_the_same(micropython: MicroPython) -> None:
@@ -20,6 +22,13 @@ def test_topics_identity_and_byte_stuffing_are_the_same(micropython: MicroPython
 
 def test_connections_talk_and_stand_noise(micropython: MicroPython, seed: int) -> None:
     assert int(run_program(micropython, "connections", seed, 100_000)) >= 100_000
+
+
+def test_multicast_datagrams_are_the_same_and_hostile_ones_leave_nothing(micropython: MicroPython) -> None:
+    sender = MulticastSender(b"12345678", 1, bytes(range(32)))
+    for payload in (b"1", b"2"):
+        sender.add(Publish("displays/\u00e9", payload).encode())
+    assert int(run_program(micropython, "multicast", sender.seal().hex(), heap_kib=128)) == 0
 
 
 @pytest.mark.parametrize("run", range(2))

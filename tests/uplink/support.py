@@ -14,6 +14,7 @@ from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from uplink.config import RouteConfig
 from uplink.connect.notes import RouteNotes
+from uplink.foreign.route import ForeignRoute
 from uplink.route import Route
 from wire.codec.packets import MQTT_3_1_1, Connack
 from wire.identity import IDENTITY_PROPERTY, decode_identity
@@ -39,7 +40,7 @@ async def running(log: MessageLog, config: RouteConfig, *, gateway_name: str = "
 
 
 @asynccontextmanager
-async def serving(route: Route) -> AsyncIterator[None]:
+async def serving(route: Route | ForeignRoute) -> AsyncIterator[None]:
     task = asyncio.create_task(route.run())
     try:
         yield

@@ -21,8 +21,9 @@ from tests.uplink.support import append, get, opened, route_config, running, unt
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.ports import free_port
-from uplink.config import RouteConfig, RouteTlsConfig, routes_of
+from uplink.config import RouteConfig, routes_of
 from uplink.connect import credentials
+from uplink.connect.tls import RouteTlsConfig
 
 MINIMAL = 'name = "gw"\n[store]\npath = "store"\n[[route]]\nname = "up"\n'
 

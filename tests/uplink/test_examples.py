@@ -11,6 +11,7 @@ from tools.lab.check.custody import FAIL, CustodyTrial
 from tools.lab.check.subject import Address
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
+from uplink.config import RouteConfig
 
 PAGE = (ROOT / "docs/how-to/next-broker.md").read_text()
 ROUTES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
@@ -33,6 +34,7 @@ def test_a_gateway_starts_with_the_example(tmp_path: Path, text: str) -> None:
     file = tmp_path / "gateway.toml"
     file.write_text(f'name = "site-1"\nstore.path = "store"\n\n{text}')
     (route,) = read_configuration(file).routes
+    assert isinstance(route, RouteConfig)
     assert route.broker.startswith("mqtts://")
 
 

@@ -30,6 +30,7 @@ GROUPS = {
     "uplink": "See and steer the routes of a gateway that runs.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "network": "Work on networks of gateways.",
+    "multicast": "Receive multicast groups of a gateway.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
     "lander": "Write messages from a broker into landing files.",
     "cloud": "Bring landing files into tables, and report on them.",
@@ -159,6 +160,9 @@ COMMANDS = {
     "gateway restore": Command(
         "tools.cli.gateway.backup:restore", "Put a copy in the place of a message store.", "gateway"
     ),
+    "gateway migrate": Command(
+        "tools.cli.gateway.migrate:migrate", "Move the streams of a gateway to the folders of another.", "gateway"
+    ),
     "gateway new-epoch": Command(
         "tools.cli.gateway.backup:new_epoch",
         "Begin a new epoch in a store that was restored by other means.",
@@ -180,6 +184,9 @@ COMMANDS = {
     ),
     "network show": Command(
         "tools.cli.network.show:show", "Show the links of a gateway, and what is wanted over them.", "gateway"
+    ),
+    "multicast listen": Command(
+        "tools.cli.multicast.listen:listen", "Print the messages of a multicast group, and what was lost.", "gateway"
     ),
     "uplink status": Command("tools.cli.uplink.status:status", "Show links and backlogs of the routes.", "gateway"),
     "uplink refused": Command(

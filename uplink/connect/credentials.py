@@ -2,14 +2,14 @@
 
 import ssl
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_secret
-from uplink.config import TLS_FILES, RouteConfig, RouteTlsConfig
-from uplink.server import parse_server
+from uplink.config import AnyRoute
+from uplink.connect.tls import TLS_FILES, RouteTlsConfig
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 
@@ -17,7 +17,7 @@ PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 class Credentials:
     """One route's password and certificates. Each connection reads the files again, so that they can be renewed."""
 
-    def __init__(self, config: RouteConfig) -> None:
+    def __init__(self, config: AnyRoute) -> None:
         self._config = config
 
     def read(self) -> tuple[bytes | None, ssl.SSLContext | None]:
@@ -31,18 +31,13 @@ class Credentials:
 
     def context(self) -> ssl.SSLContext | None:
         """Returns the TLS context, None if no server of the route uses TLS. Raises ConfigError."""
-        is_encrypted = any(
-            parse_server(url, may_be_local=True).is_encrypted for url in (self._config.broker, *self._config.fallbacks)
-        )
-        return _make_context(self._config.tls or RouteTlsConfig()) if is_encrypted else None
+        return _make_context(self._config.tls or RouteTlsConfig()) if self._config.is_encrypted else None
 
 
-def check(source: ConfigSource, routes: Mapping[int, RouteConfig]) -> None:
+def check(source: ConfigSource, routes: Mapping[int, AnyRoute]) -> None:
     """Notes each file that a route of a configuration file names and that cannot be used."""
     for number, route in routes.items():
-        tls = {} if route.tls is None else msgspec.structs.asdict(route.tls)
-        files = {"password_file": route.password_file} | {f"tls.{key}": tls.get(key) for key in TLS_FILES}
-        named = [(f"route[{number}].{key}", file) for key, file in files.items() if file is not None]
+        named = [(f"route[{number}].{key}", file) for key, file in files_of(route)]
         if not check_readable(source, named):
             credentials = Credentials(route)
             for key, read in (("password_file", credentials.password), ("tls", credentials.context)):
@@ -52,7 +47,15 @@ def check(source: ConfigSource, routes: Mapping[int, RouteConfig]) -> None:
                     source.add(f"route[{number}].{key}", str(error))
 
 
-def private_keys(routes: list[RouteConfig]) -> list[str]:
+def files_of(route: AnyRoute) -> Iterator[tuple[str, str]]:
+    """Yields the keys with file names in a route's table, and these files."""
+    tls = {} if route.tls is None else msgspec.structs.asdict(route.tls)
+    files = {key: getattr(route, key, None) for key in ("password_file", "credentials")}
+    files |= {f"tls.{key}": tls.get(key) for key in TLS_FILES}
+    return ((key, file) for key, file in files.items() if file is not None)
+
+
+def private_keys(routes: Sequence[AnyRoute]) -> list[str]:
     """Returns the files with the private keys of routes."""
     return [route.tls.key for route in routes if route.tls is not None and route.tls.key is not None]
 

@@ -32,6 +32,7 @@ from gateway.routes import (
     FilterSum,
     LinkSettings,
     LinkStatus,
+    Message,
     Network,
     Side,
     Zone,
@@ -281,6 +282,10 @@ class DiallingEnd:
             self._counters.link_states_received += 1
             self._network.hear_links(self, payload)
         return None
+
+    def flood(self, message: Message) -> None:
+        """Sends a real-time message to the neighbour, unless it is for the side that it came from."""
+        self._counters.messages_flooded += self._queue.flood(message)
 
     def set_aside(self, *, is_aside: bool) -> None:
         """Carries nothing from now on but what waits, or carries messages again."""

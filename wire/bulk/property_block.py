@@ -3,17 +3,25 @@
 ::
 
     block = common part, then perhaps the hf-id property with the identity of this one message
+          / common part, then the trail of this one message: hf-hops, hf-id, hf-received and hf-via of its routes
 """
 
 import re
 import sys
 from collections.abc import Container, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from wire.errors import RemoteProtocolError
 from wire.hops import HOPS_PROPERTY
-from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, SEQ_MAX, encode_identity, encode_received
+from wire.identity import (
+    IDENTITY_PROPERTY,
+    NAME_BYTES_MAX,
+    RECEIVED_PROPERTY,
+    SEQ_MAX,
+    encode_identity,
+    encode_received,
+)
 from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, decode_varint, encode_string, encode_varint
@@ -35,10 +43,14 @@ COMMON_REMEMBERED = 4096
 _IDENTITY_HEAD = bytes((USER_PROPERTY,)) + encode_string(IDENTITY_PROPERTY)
 _RECEIVED_HEAD = bytes((USER_PROPERTY,)) + encode_string(RECEIVED_PROPERTY)
 _VIA_HEAD = bytes((USER_PROPERTY,)) + encode_string(VIA_PROPERTY)
-_STREAM_HEAD = bytes((USER_PROPERTY,)) + encode_string(STREAM_PROPERTY)
+_HOPS_HEAD = bytes((USER_PROPERTY,)) + encode_string(HOPS_PROPERTY)
 _TEXT_AT = len(_IDENTITY_HEAD) + 2
-_OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY)
+_OUR_NAMES = (IDENTITY_PROPERTY, RECEIVED_PROPERTY, HOPS_PROPERTY, VIA_PROPERTY, STREAM_PROPERTY)
 _IDENTITY = re.compile(rb"([0-9a-f]{8})/([1-9][0-9]{0,17})/([ -~]+)")
+_HOP = re.compile(rb"[0-9a-f]{8}")
+_RECEIVED = re.compile(rb"(0|[1-9][0-9]{0,17})/([ -~]{1,%d})" % NAME_BYTES_MAX)
+_VIA = re.compile(rb"[0-9a-f]{8}/[0-9][0-9,-]*/([ -$&-.0-~]+)/[ -~]+")  # a gateway's name without / and %
+_HOPS_NAME, _VIA_NAME = HOPS_PROPERTY.encode(), VIA_PROPERTY.encode()
 _ORDINARY = {CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY}
 """A message with these properties alone needs no check and leaves no state behind."""
 
@@ -57,6 +69,30 @@ class Common:
         self.properties = properties
         self.size = memory_size(properties)
         self.expiry_ms: int = 1000 * properties.get(MESSAGE_EXPIRY_INTERVAL, 0)
+
+
+class Trail(NamedTuple):
+    """What routes have added to one message, as bytes but for the time.
+
+    ``received_ms`` and ``received_by`` are the provenance. ``pairs`` are the user properties `hf-hops` and `hf-via` in
+    their order, which travel on. ``gateways`` are the names in the numbers of links.
+    """
+
+    identity: EncodedIdentity
+    received_ms: int
+    received_by: bytes
+    pairs: tuple[tuple[bytes, bytes], ...]
+    gateways: tuple[bytes, ...]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory the pairs take, as `memory_size` counts them."""
+        return sum([len(name) + len(value) + PAIR_OVERHEAD for name, value in self.pairs])
+
+    def add_to(self, properties: dict[int, Any]) -> dict[int, Any]:
+        """Returns properties with the pairs behind their user properties."""
+        pairs = [(name.decode(), value.decode()) for name, value in self.pairs]
+        return {**properties, USER_PROPERTY: [*properties.get(USER_PROPERTY, ()), *pairs]}
 
 
 def memory_size(properties: dict[int, Any]) -> int:
@@ -78,41 +114,60 @@ def find_block(buffer: bytes, at: int) -> tuple[int, int]:
     return at + 2, at + 2 + (length & 0x7F | more << 7)
 
 
-def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None, EncodedIdentity | None]:
-    """Returns the common part of an ordinary block, and the identity that the block brings, None without one.
+def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None, EncodedIdentity | None, int]:
+    """Returns the common part of an ordinary block, the identity that the block brings, None without one, and the
+    `memory_size` of all properties that travel on.
 
-    The common part is None for a block that is not ordinary, not well-formed, or brings an identity of an origin that
-    is none of `origins`.
+    The common part is None for a block that is not ordinary, not well-formed, or names an origin, or the gateway of a
+    link's number, that is not among `origins`.
     """
-    if len(block) > SIZE_MAX or _VIA_HEAD in block or _STREAM_HEAD in block:  # these depend on client and stream
-        return None, None
+    at = block.find(_HOPS_HEAD)
+    if at >= 0:
+        return _check_trail(block, at, origins)
+    if len(block) > SIZE_MAX:
+        return None, None, 0
     at = _find_identity(block)
     if at < 0:
-        return decode_common(block), None
-    found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
-    if found is None:
-        return None, None
-    epoch, seq, origin = found.groups()
-    return (decode_common(block[:at]) if origin in origins else None), (epoch, seq, origin)
+        common, identity = decode_common(block), None
+    else:
+        found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
+        if found is None:
+            return None, None, 0
+        epoch, seq, origin = found.groups()
+        common, identity = decode_common(block[:at]) if origin in origins else None, (epoch, seq, origin)
+    return common, identity, common.size if common else 0
 
 
-def read_block(block: bytes) -> tuple[Common, Identity | None]:
-    """Returns the common part and the identity of a block that `check_block` has found ordinary."""
-    own, identity = split_block(block)
+def read_block(block: bytes) -> tuple[Common, Identity | None, Trail | None]:
+    """Returns the common part, the identity and the trail of a block that `check_block` has found ordinary."""
+    at = block.find(_HOPS_HEAD)
+    trail = _read_trail(block, at) if at >= 0 else None
+    own, encoded = (block[:at], trail.identity) if trail else _split_identified(block)
     common = decode_common(own)
     assert common is not None
-    return common, identity
+    return common, _decode_identity(encoded) if encoded else None, trail
 
 
 def split_block(block: bytes) -> tuple[bytes, Identity | None]:
-    """Returns the same with the common part as bytes."""
-    at = _find_identity(block)
+    """Returns the properties that travel on, as bytes, and the identity of such a block."""
+    at = block.find(_HOPS_HEAD)
     if at < 0:
-        return block, None
-    found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
-    assert found is not None
-    epoch, seq, origin = found.groups()
-    return block[:at], (_decode_origin(origin), int(epoch, 16), int(seq))
+        own, encoded = _split_identified(block)
+    else:
+        trail = _read_trail(block, at)
+        assert trail is not None
+        own, encoded = block[:at] + b"".join(map(_encode_pair, trail.pairs)), trail.identity
+    return own, _decode_identity(encoded) if encoded else None
+
+
+def brings_trails(packets: bytes) -> bool:
+    """Whether some of the PUBLISHes with ordinary blocks may have trails; none has if the result is False."""
+    return _HOPS_HEAD in packets
+
+
+def marker_of(hop: str) -> bytes:
+    """Returns the bytes that the trail of a message has which the gateway of a hop has handed on."""
+    return _HOPS_HEAD + encode_string(hop)
 
 
 @lru_cache(maxsize=COMMON_REMEMBERED)
@@ -257,6 +312,77 @@ def _size_of(value: Any) -> int:
     if isinstance(value, list):
         return sum(len(name) + len(text) + PAIR_OVERHEAD for name, text in value)
     return len(value) if isinstance(value, str | bytes) else 0
+
+
+def _check_trail(block: bytes, at: int, origins: Container[bytes]) -> tuple[Common | None, EncodedIdentity | None, int]:
+    trail = _read_trail(block, at) if at <= SIZE_MAX and len(block) - at <= SIZE_MAX else None
+    if trail is None or not all(map(origins.__contains__, (trail.identity[2], *trail.gateways))):
+        return None, None, 0
+    common = decode_common(block[:at])
+    return common, trail.identity, common.size + trail.size if common else 0
+
+
+def _read_trail(block: bytes, at: int) -> Trail | None:
+    """Returns the trail that begins at a place, None if what is there is anything else than routes write."""
+    identity_at = block.find(_IDENTITY_HEAD, at)
+    text, end = _text_behind(block, identity_at + len(_IDENTITY_HEAD))
+    identity = _IDENTITY.fullmatch(block, text, end)
+    if identity_at < 0 or identity is None or not block.startswith(_RECEIVED_HEAD, end):
+        return None
+    text, end = _text_behind(block, end + len(_RECEIVED_HEAD))
+    received = _RECEIVED.fullmatch(block, text, end)
+    earlier, own = _read_earlier_pairs(block[at:identity_at]), _read_pairs(block[end:])
+    if received is None or end > len(block) or earlier is None or own is None:
+        return None
+    epoch, seq, origin = identity.groups()
+    return Trail((epoch, seq, origin), int(received[1]), received[2], earlier[0] + own[0], earlier[1] + own[1])
+
+
+def _read_pairs(part: bytes) -> tuple[tuple[tuple[bytes, bytes], ...], tuple[bytes, ...]] | None:
+    """Returns the pairs of a trail and the gateways that they name, None if something else is among them."""
+    pairs: list[tuple[bytes, bytes]] = []
+    gateways: list[bytes] = []
+    at = 0
+    while at < len(part):
+        name = _VIA_NAME if part.startswith(_VIA_HEAD, at) else _HOPS_NAME
+        head = _VIA_HEAD if name is _VIA_NAME else _HOPS_HEAD
+        text, end = _text_behind(part, at + len(head))
+        found = (_VIA if name is _VIA_NAME else _HOP).fullmatch(part, text, end)
+        if found is None or end > len(part) or not part.startswith(head, at):
+            return None
+        pairs.append((name, found[0]))
+        if name is _VIA_NAME:
+            gateways.append(found[1])
+        at = end
+    return tuple(pairs), tuple(gateways)
+
+
+_read_earlier_pairs = lru_cache(maxsize=1024)(_read_pairs)  # before the identity one hop alone is the usual
+
+
+def _text_behind(block: bytes, at: int) -> tuple[int, int]:
+    """Returns where a text begins and ends whose length stands at a place."""
+    return at + 2, at + 2 + int.from_bytes(block[at : at + 2], "big")
+
+
+def _encode_pair(pair: tuple[bytes, bytes]) -> bytes:
+    name, value = pair
+    return b"%c%b%b%b%b" % (USER_PROPERTY, len(name).to_bytes(2, "big"), name, len(value).to_bytes(2, "big"), value)
+
+
+def _split_identified(block: bytes) -> tuple[bytes, EncodedIdentity | None]:
+    at = _find_identity(block)
+    if at < 0:
+        return block, None
+    found = _IDENTITY.fullmatch(block, at + _TEXT_AT)
+    assert found is not None
+    epoch, seq, origin = found.groups()
+    return block[:at], (epoch, seq, origin)
+
+
+def _decode_identity(encoded: EncodedIdentity) -> Identity:
+    epoch, seq, origin = encoded
+    return _decode_origin(origin), int(epoch, 16), int(seq)
 
 
 def _find_identity(block: bytes) -> int:

@@ -16,6 +16,7 @@ from wire.bulk.property_block import (
     Common,
     EncodedIdentity,
     Identity,
+    Trail,
     check_block,
     encode_length,
     find_block,
@@ -125,9 +126,9 @@ def _behind_properties(
         return at + 1, None, 0
     block, behind = find_block(buffer, at)
     if behind <= end:
-        common, identity = check_block(buffer[block:behind], origins)
+        common, identity, properties_size = check_block(buffer[block:behind], origins)
         if common is not None:
-            return behind, identity, common.size
+            return behind, identity, properties_size
     return end + 1, None, 0
 
 
@@ -137,8 +138,8 @@ def content_size(packets: bytes, level: int) -> int:
     Topic names count as characters.
     """
     return sum(
-        len(topic) + len(payload) + (common.size if common else 0)
-        for topic, payload, common, _, _ in read_publishes(packets, level)
+        len(topic) + len(payload) + (common.size if common else 0) + (trail.size if trail else 0)
+        for topic, payload, common, _, trail, _ in read_publishes(packets, level)
     )
 
 
@@ -149,11 +150,11 @@ def qos_of(packets: bytes) -> int:
 
 def read_publishes(
     packets: bytes, level: int
-) -> Iterator[tuple[str, bytes, Common | None, Identity | None, tuple[bytes, bytes]]]:
-    """Yields topic name, payload, properties, identity and halves of each PUBLISH that `cut_publishes` has cut."""
+) -> Iterator[tuple[str, bytes, Common | None, Identity | None, Trail | None, tuple[bytes, bytes]]]:
+    """Yields topic name, payload, properties, identity, trail and halves of PUBLISHes that `cut_publishes` has cut."""
     has_properties = level == MQTT_5
     names: dict[bytes, str] = {}
-    common = identity = None
+    common = identity = trail = None
     size = len(packets)
     start = 0
     while start < size:
@@ -174,11 +175,11 @@ def read_publishes(
         if has_properties:
             if packets[at]:
                 block, behind = find_block(packets, at)
-                common, identity = read_block(packets[block:behind])
+                common, identity, trail = read_block(packets[block:behind])
             else:
-                behind, common, identity = at + 1, None, None
+                behind, common, identity, trail = at + 1, None, None, None
             payload = packets[behind:end]
-        yield topic, payload, common, identity, (packets[start:place], tail)
+        yield topic, payload, common, identity, trail, (packets[start:place], tail)
         start = end
 
 

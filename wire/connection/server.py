@@ -179,9 +179,13 @@ class ServerConnection(Connection):
         self._awaits_auth = reason_code == CONTINUE_AUTHENTICATION
         self._connect_deadline_ms = self._now_ms + self._connect_timeout_ms
 
-    def suback(self, packet_identifier: int, reason_codes: list, reason_string: str = "") -> None:
+    def suback(
+        self, packet_identifier: int, reason_codes: list, reason_string: str = "", user_properties: list | None = None
+    ) -> None:
         """Answers a SUBSCRIBE with one reason code for each filter of the event [MQTT-3.8.4-6]."""
-        self._answer(Suback(packet_identifier, reason_codes), SUBSCRIBE, reason_string[:REASON_STRING_MAX])
+        properties = {USER_PROPERTY: user_properties} if user_properties else {}
+        packet = Suback(packet_identifier, reason_codes, properties)
+        self._answer(packet, SUBSCRIBE, reason_string[:REASON_STRING_MAX])
 
     def unsuback(self, packet_identifier: int, reason_codes: list) -> None:
         """Answers an UNSUBSCRIBE with one reason code for each filter of the event [MQTT-3.11.3-2]."""
@@ -250,7 +254,7 @@ class ServerConnection(Connection):
             answers = zip(packet.reason_codes, asked)
             packet.reason_codes = [qos if code >= UNSPECIFIED_ERROR else code for code, qos in answers]
         if reason_string:
-            packet.properties = {REASON_STRING: reason_string}
+            packet.properties[REASON_STRING] = reason_string
         self._send_answer(packet)
 
     def _note_progress(self, size: int) -> None:

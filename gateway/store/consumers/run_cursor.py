@@ -25,8 +25,8 @@ class RunCursor(SelectingCursor):
     identifiers.
 
     A run has messages of one `PublishBatch`, with nothing that sets one of them apart: all of them are taken alike,
-    none may expire or may be dropped, no QoS 2 flow has one, and no limit below a topic filter counts one. All others
-    are handed out one by one, in their order.
+    none may expire or may be dropped, no route has handed one on before, no QoS 2 flow has one, and no limit below a
+    topic filter counts one. All others are handed out one by one, in their order.
     """
 
     def __init__(self, *args: Any, **keys: Any) -> None:
@@ -184,7 +184,9 @@ class RunCursor(SelectingCursor):
                 grants[kind] = self.grant(position, Message(topic, b"", qos))
             found.add(grants[kind])
         grant = found.pop()
-        return None if grant is None or found or columns_of(part).may_expire else (part, grant)
+        if grant is None or found or part.may_bring_trails or columns_of(part).may_expire:
+            return None
+        return part, grant
 
     def _hand_out_run(self, batch: PublishBatch, grant: Grant, begin: int, end: int, position: int) -> DeliveryRun:
         head, dup_up_to = self._dup_up_to

@@ -18,6 +18,10 @@ from gateway.store.sqlite.marks import LockNote
 MESSAGES = "messages.sqlite"
 """The name of the log's file."""
 
+MOVED, COMING = "moved", "coming"
+"""The names of files in a store's folder: the store has been moved, or it is not here as a whole yet. Each has the name
+of the other folder."""
+
 LOCK = "lock"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: with none left, not even a deletion could be written
 NOTE_BYTES = 256  # so that a note replaces the one before as a whole, in one sector
@@ -146,17 +150,42 @@ class TakenFolder:
             raise
 
 
-def take_folder(folder: Path) -> TakenFolder:
+def moved_to(folder: Path) -> Path | None:
+    """Returns the folder to which a store has been moved, None if it is still here. Raises OSError."""
+    return _named_in(folder / MOVED)
+
+
+def _named_in(path: Path) -> Path | None:
+    try:
+        return Path(path.read_text())
+    except FileNotFoundError:
+        return None
+
+
+def _check_moved(folder: Path) -> None:
+    """Raises StoreError if a store was moved, or is not here as a whole yet."""
+    if (new := moved_to(folder)) is not None:
+        raise StoreError(f"message store {folder}: it was moved to {new}, and goes on there")
+    if (old := _named_in(folder / COMING)) is not None:
+        text = f"its migration from {old} has not ended: call `holdfast gateway migrate` again"
+        raise StoreError(f"message store {folder}: {text}")
+
+
+def take_folder(folder: Path, *, may_be_moved: bool = False) -> TakenFolder:
     """Makes the folder if it does not exist, and takes it until the result is closed.
 
     If a repair was killed while it swapped files, the swap is finished first. The store's files become private to their
     owner; the folder itself may hold files of others.
+
+    ``may_be_moved``: a store that was moved, or is not here as a whole yet, is taken too.
 
     Raises:
         StoreError: it cannot be used, or another process has it.
     """
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
+        if not may_be_moved:
+            _check_moved(folder)
         _close_to_others(folder)
         taken = TakenFolder(folder)
         _finish_exchange(folder, taken)

@@ -22,6 +22,7 @@ import msgspec
 
 from gateway.errors import damaged_page
 from gateway.message import MESSAGE_OVERHEAD, Message, form
+from wire.bulk.property_block import brings_trails
 from wire.bulk.publishes import content_size, qos_of, read_publishes
 
 SCHEMA = """
@@ -74,7 +75,8 @@ class PublishBatch:
         level: their protocol level.
         publisher: the client identifier of their publisher.
         received_ms: when they came, as Unix time.
-        gateway: the gateway that accepted them, which is the origin of their identities.
+        gateway: the gateway that accepted them, which is the origin of their identities. A message that a route has
+            handed on names its first gateway, and when it came there, by itself.
         epoch, first_seq: the first identity; the others follow. The store gives it, unless they bring their own.
         bring_identities: whether all of them bring an identity, or none.
         content_size: bytes of their payloads, topic names and properties, None where these are not known yet.
@@ -138,6 +140,11 @@ class PublishBatch:
         return self._content_size
 
     @property
+    def may_bring_trails(self) -> bool:
+        """Whether routes may have handed some of the messages on, so that each has a provenance of its own."""
+        return self.bring_identities and brings_trails(self.packets)
+
+    @property
     def size(self) -> int:
         """Bytes of memory, roughly."""
         return len(self.packets) + BATCH_OVERHEAD
@@ -152,7 +159,7 @@ class PublishBatch:
         qos = qos_of(self.packets)
         as_it_came = form(self.level, qos, False)
         seq = self.first_seq
-        for topic, payload, common, identity, halves in read_publishes(self.packets, self.level):
+        for topic, payload, common, identity, trail, halves in read_publishes(self.packets, self.level):
             message = Message(
                 topic,
                 payload,
@@ -170,6 +177,9 @@ class PublishBatch:
                 message.expires_ms = self.received_ms + common.expiry_ms
             if identity is not None:
                 message.origin, message.epoch, message.seq = identity
+            if trail is not None:
+                message.received_ms, message.received_by = trail.received_ms, trail.received_by.decode()
+                message.properties = trail.add_to(message.properties)
             if not self.bring_identities:
                 message.halves = {as_it_came: halves}
             yield message

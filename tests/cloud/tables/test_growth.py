@@ -5,13 +5,14 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from cloud.landing.manifest import Manifest
 from cloud.tables import ledger
 from cloud.tables.delta_log import LOG_FOLDER
-from cloud.tables.schema import CHECKS, LANDING_FILES, LEDGER
+from cloud.tables.schema import ARRIVALS, CHECKS, LANDING_FILES, LEDGER
 from cloud.tables.tables import Tables
 from cloud.transforms.classify import Suspect
 
@@ -36,25 +37,25 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
     return tables
 
 
-def load(tables: Tables) -> list[tuple[str, int, int, int, int]]:
-    manifests = [Manifest(1, "f", "l", 1, 1, 1, 0, "", [(one, EPOCH, 1, 1)]) for one in ("steady", "lossy")]
-    rows = ledger.load(tables, manifests, BATCHES + 1)
-    columns = (rows[name].to_pylist() for name in ("origin", "lo", "hi", "first_batch", "batch"))
-    return sorted(zip(*columns, strict=True))
+def rows_of(tables: Tables, *origins: str) -> pa.Table:
+    manifests = [Manifest(1, "f", "l", 1, 1, 1, 0, "", [(one, EPOCH, 1, 1)]) for one in origins]
+    return ledger.load(tables, manifests, BATCHES + 1)
 
 
 def test_neighbours_in_the_ledger_become_one_interval_and_gaps_stay(tables: Tables) -> None:
-    rows = load(tables)
+    columns = (rows_of(tables, "steady", "lossy")[name].to_pylist() for name in ("origin", "lo", "hi"))
+    rows = sorted(zip(*columns, strict=True))
     steady = [row for row in rows if row[0] == "steady"]
     assert steady[0][1] == 10 and steady[-1][2] == 10 * BATCHES + 9
     assert all(before[2] + 1 == after[1] for before, after in pairwise(steady))
     assert len(steady) < 80
-    lossy = {seq for _, lo, hi, *_ in rows[: len(rows) - len(steady)] for seq in range(lo, hi + 1)}
+    lossy = {seq for _, lo, hi in rows[: len(rows) - len(steady)] for seq in range(lo, hi + 1)}
     assert lossy == set(range(2, 2 * BATCHES + 1, 2))
 
 
 def test_files_of_the_small_tables_stay_few(tables: Tables) -> None:
     assert len(tables.files(LEDGER)) <= 64
+    assert len(tables.files(ARRIVALS)) <= BATCHES // 64
     assert len(tables.files(LANDING_FILES)) <= 32
     assert tables.rows(LANDING_FILES, ["file"]).num_rows == BATCHES
     again = Tables(tables.spark, Path(tables.folder))
@@ -77,13 +78,49 @@ def test_log_of_a_table_that_is_joined_after_each_append_is_summed_up_too(spark:
     assert Tables(spark, tmp_path).rows(CHECKS, ["check"]).num_rows == 102
 
 
-def test_ledger_still_names_the_batches_that_hold_a_message(tables: Tables) -> None:
-    manifests = [Manifest(1, "f", "l", 1, 1, 1, 0, "", [("steady", EPOCH, 1, 1)])]
-    rows = ledger.load(tables, manifests, BATCHES + 1)
-    for batch in (1, 63, 64, 100, BATCHES):
-        ((first, last),) = ledger.batches_of(rows, [Suspect("steady", EPOCH, 10 * batch + 3, 10 * batch + 4, True)])
-        assert first <= batch <= last
-        assert first // 64 == last // 64
+@pytest.mark.parametrize("batch", [1, 63, 64, 100, BATCHES])
+def test_batch_that_brought_a_message_is_found_once_neighbours_have_become_one(tables: Tables, batch: int) -> None:
+    suspects = [Suspect("steady", EPOCH, 10 * batch + 3, 10 * batch + 4, True)]
+    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(batch, batch)]
+
+
+def test_batches_are_those_of_the_suspects_alone(tables: Tables) -> None:
+    spans = [("steady", 15, 15), ("steady", 38, 42), ("lossy", 20, 20), ("lossy", 21, 21), ("unknown", 50, 50)]
+    suspects = [Suspect(origin, EPOCH, lo, hi, True) for origin, lo, hi in spans]
+    suspects += [Suspect("steady", EPOCH, 70, 80, False), Suspect("steady", EPOCH + 1, 90, 90, True)]
+    assert ledger.batches_of(tables, rows_of(tables, "steady", "lossy"), suspects) == [(1, 1), (3, 4), (10, 10)]
+
+
+def test_each_row_of_the_ledger_is_once_in_arrivals(spark: SparkSession, tmp_path: Path) -> None:
+    """Also where the job was killed between the two commits of a merge."""
+    tables = Tables(spark, tmp_path)
+    tables.create_missing()
+    for batch in range(1, 131):
+        tables.append_values(LEDGER, [("steady", "00000007", batch, batch, batch, batch)], None)
+    before = tables.rows(LEDGER, LEDGER.column_names)
+    files = tables.files(LEDGER)
+    for _ in range(2):
+        ledger.merge(tables, LEDGER)
+        tables.replace(LEDGER, tables.files(LEDGER), before)
+    assert len(files) == 130
+    found = tables.rows(ARRIVALS, ["lo", "hi", "first_batch", "batch"]).to_pylist()
+    assert [tuple(one.values()) for one in found] == [(batch,) * 4 for batch in range(1, 128)]
+
+
+def test_batches_are_found_in_tables_whose_ledger_was_joined_before_there_were_arrivals(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = Tables(spark, tmp_path)
+    tables.create_missing()
+    tables.append_values(LEDGER, [("steady", "00000007", 1, 63, 1, 63), ("steady", "00000007", 64, 65, 64, 64)], None)
+    suspects = [Suspect("steady", EPOCH, 5, 5, True)]
+    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(1, 63)]
+    for batch in range(65, 130):
+        tables.append_values(LEDGER, [("steady", "00000007", batch + 1, batch + 1, batch, batch)], None)
+    ledger.merge(tables, LEDGER)
+    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(1, 63)]
+    suspects = [Suspect("steady", EPOCH, 100, 100, True)]
+    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(99, 99)]
 
 
 def test_another_engine_reads_the_compacted_tables(spark: SparkSession, tables: Tables) -> None:

@@ -1,6 +1,7 @@
 """Packs by columns, beside the same packs one by one."""
 
 import json
+import random
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -46,6 +47,24 @@ packs = st.one_of(
 @example([payload("garage", 1), b"[]", None, payload("roof", 2)])
 @example([])
 def test_plain_packs_have_the_records_that_they_have_one_by_one(payloads: list[bytes | None]) -> None:
+    compare(payloads)
+
+
+def test_many_packs_have_their_own_records(seed: int) -> None:
+    """More than become columns at once, with others among them."""
+    choose = random.Random(seed)
+    some = [
+        b"[]",
+        b"",
+        None,
+        b'[{"n":"load","vs":"on"},{"n":"door","vb":true}]',
+        b'[{"n":"a:b","v":1},{"bn":"c:","v":2}]',
+    ]
+    compare([choose.choice([payload("garage", seq), payload(f"roof/{seq}", seq), *some]) for seq in range(3000)])
+
+
+def compare(payloads: list[bytes | None]) -> None:
+    """Compares the records of payloads with those that each has alone."""
     by_columns = resolve_plain(payloads, KIND).to_pylist()
     columns = payloads, ["t"] * len(payloads), ["application/senml+json"] * len(payloads)
     one_by_one = decode_payloads(*columns).field("records").to_pylist()

@@ -15,7 +15,7 @@ from gateway.config.schema import (
     allows_anonymous,
 )
 from gateway.errors import ConfigError
-from uplink.config import decode_routes
+from uplink.config import RouteConfig, decode_routes
 
 MINIMAL = 'name = "garage"\n[store]\npath = "store"\n'
 
@@ -211,6 +211,7 @@ def test_filters_that_match_different_topic_names_may_be_subscribed_together(tmp
     keys = f'broker = "mqtt://b"\ndirection = "in"\nsubscribe = [{filters}]\n'
     path = write(tmp_path, ROUTE + keys)
     (route,) = decode_routes(path, load(path)[1])
+    assert isinstance(route, RouteConfig)
     assert len(route.subscribe) == filters.count(",") + 1
 
 

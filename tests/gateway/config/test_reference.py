@@ -7,7 +7,9 @@ import msgspec
 from gateway.config import network, schema
 from gateway.config.load import load
 from tools.cli.gateway.reference import PAGE, TABLES, renew
-from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
+from uplink.config import FOREIGN, RouteConfig, RouteNeighbourConfig
+from uplink.connect.tls import RouteTlsConfig
+from uplink.foreign.config import NatsIncomingConfig
 from uplink.shape import ShapeConfig
 
 
@@ -20,7 +22,8 @@ def test_the_tables_on_the_page_are_those_of_the_schema() -> None:
 def test_every_table_of_the_schema_is_on_the_page() -> None:
     keys = (*vars(schema).values(), *vars(network).values())
     tables = {one for one in keys if isinstance(one, type) and one.__name__.endswith("Config")}
-    assert set(TABLES.values()) == tables | {RouteConfig, RouteNeighbourConfig, RouteTlsConfig, ShapeConfig}
+    foreign = {*FOREIGN.values(), NatsIncomingConfig}
+    assert set(TABLES.values()) == tables | foreign | {RouteConfig, RouteNeighbourConfig, RouteTlsConfig, ShapeConfig}
 
 
 def test_the_example_on_the_page_can_be_loaded(tmp_path: Path) -> None:

@@ -95,13 +95,6 @@ async def test_a_disk_that_is_full_is_a_problem_also_where_only_qos_0_comes(
     assert stored(tmp_path, "SELECT topic FROM retained") == [("a",)]
 
 
-async def is_accepted(port: int) -> bool:
-    """Whether a gateway that may be ending accepts a client."""
-    client = Client("late", clean_start=True)
-    await client.open(port)
-    return isinstance(await client.event(), Connack)
-
-
 async def test_what_has_come_is_acknowledged_before_a_gateway_that_ends_says_good_bye(tmp_path: Path) -> None:
     gateway = await started(tmp_path)
     client = await Client().connect(gateway.port)
@@ -109,8 +102,7 @@ async def test_what_has_come_is_acknowledged_before_a_gateway_that_ends_says_goo
         sent = client.send("a", b"the last one")
         await client.ping()
         stopping = asyncio.create_task(gateway.stop())
-        while await is_accepted(gateway.port):
-            pass
+        await gateway.ending()
         await client.ping()  # neither an acknowledgement nor a DISCONNECT came before its answer
     assert (await client.expect(Puback)).packet_identifier == sent
     assert (await client.expect(Disconnect)).reason_code == 0x8B

@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +15,9 @@ from tests.gateway.support import Client, connected, running, tcp_port
 from wire.bulk.connection import BulkConnection
 from wire.bulk.reader import BulkReader
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from wire.hops import HOPS_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY
+from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.properties import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, RESPONSE_TOPIC, USER_PROPERTY
 
 SUBSCRIBERS: list[tuple[str, int, int, tuple[str, ...]]] = [
@@ -47,7 +50,13 @@ def properties(dice: random.Random) -> dict[int, Any]:
     if dice.random() < 0.6:
         number = dice.randrange(1, 10**6)
         own = f"0000a3f1/{number}/publisher-5"
-        pairs.append((IDENTITY_PROPERTY, dice.choice([own] * 18 + ["ill-formed", f"0000a3f1/{number}/other"])))
+        identity = (IDENTITY_PROPERTY, dice.choice([own] * 18 + ["ill-formed", f"0000a3f1/{number}/other"]))
+        gateway = dice.choice(["publisher-5"] * 9 + ["other"])
+        via = (VIA_PROPERTY, encode_via(1, [(number, number)], gateway, "up"))
+        is_handed_on = dice.random() < 0.5
+        pairs += (
+            [(HOPS_PROPERTY, "0000beef"), identity, (RECEIVED_PROPERTY, "17/n"), via] if is_handed_on else [identity]
+        )
     if pairs:
         found[USER_PROPERTY] = pairs
     return found
@@ -142,7 +151,7 @@ def at_rest(folder: Path, epoch: int) -> list[Any]:
                 message,
                 received_ms=0,
                 epoch=message.epoch if message.epoch != epoch else 0,
-                expires_ms=message.expires_ms and message.expires_ms - message.received_ms,
+                expires_ms=round(message.expires_ms - int(time.time() * 1000), -6) if message.expires_ms else 0,
                 properties={
                     key: [tuple(pair) for pair in value] if key == USER_PROPERTY else value
                     for key, value in message.properties.items()

@@ -10,7 +10,9 @@ from tests.gateway.support import Client, connected, joined, running, subscribed
 from wire.bulk import publishes, reader
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 from wire.errors import Closed
-from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY
+from wire.hops import HOPS_PROPERTY, encode_hop
+from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY, encode_identity
+from wire.properties import USER_PROPERTY
 
 MANY = 300
 
@@ -154,3 +156,27 @@ async def test_a_client_that_did_not_acknowledge_gets_the_same_again(tmp_path: P
         assert [(packet.payload, packet.packet_identifier, packet.dup) for packet in again] == [
             (packet.payload, packet.packet_identifier, True) for packet in (*first[30:50], *first[51:])
         ]
+
+
+async def test_what_this_gateway_has_handed_on_is_not_stored_among_many_either(tmp_path: Path, hot: list[int]) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "device")
+        subscriber = await subscribed(broker, "subscriber", "a", wishes=(RECEIVE,))
+        own = epoch_of(tmp_path)
+
+        def handed_on(number: int) -> bytes:
+            hop = encode_hop(own if number % 3 == 0 else 1)
+            identity = (IDENTITY_PROPERTY, encode_identity("device", 7, number))
+            pairs = [(HOPS_PROPERTY, hop), identity, (RECEIVED_PROPERTY, f"{number}/north")]
+            packet = Publish("a", b"%d" % number, 1, packet_identifier=number, properties={USER_PROPERTY: pairs})
+            return packet.encode(MQTT_5)
+
+        publisher.write(handed_on(1))
+        assert (await subscriber.receive()).payload == b"1"
+        publisher.write(b"".join(map(handed_on, range(2, MANY + 1))))
+        numbers = [number for number in range(2, MANY + 1) if number % 3]
+        received = [await subscriber.receive() for _ in numbers]
+        assert [int(packet.payload) for packet in received] == numbers
+        assert [user_property(one, RECEIVED_PROPERTY) for one in received] == [f"{number}/north" for number in numbers]
+        assert broker.counters.messages_returned == MANY // 3
+    assert sum(hot) == MANY - 1

@@ -17,7 +17,9 @@ from wire.bulk.reader import BulkReader, Publishes
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connect, Packet, Pingreq, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.connection.server import ServerConnection
 from wire.errors import Closed
+from wire.hops import HOPS_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
+from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
 
 Event = tuple[Any, ...]
@@ -48,6 +50,10 @@ class Application:
             run = PublishBatch(step.packets, step.topics, count, level, "c", 7, "gw", 0, first_seq, brings)
             assert {message.topic for message in run.messages()} == set(step.topics)
             assert sum(len(message.payload) for message in run.messages()) == step.payload_size
+            assert sum(message.content_size for message in run.messages()) == step.content_size == run.content_size
+            assert [(one.epoch, one.seq, one.origin) for one in run.messages() if brings] == [
+                (int(epoch, 16), int(seq), origin.decode()) for epoch, seq, origin in step.identities
+            ]
             self._numbered += 0 if brings else count
             self.events += zip(run.messages(), step.identifiers, strict=True)
             self._answer_all(PUBACK if step.qos == 1 else PUBREC, step.identifiers)
@@ -160,9 +166,31 @@ def properties(dice: random.Random) -> dict[int, Any]:
     identity = f"0000a3f1/{seq}/{origin}"
     own = [] if dice.random() < 0.2 else [(IDENTITY_PROPERTY, dice.choice([identity] * 9 + ["mine", ""]))]
     last = [(RECEIVED_PROPERTY, "17/north")] if dice.random() < 0.1 else []
+    if dice.random() < 0.4:
+        more, own, last = [], trail(dice, identity), []
     if pairs := [*more, *own, *last]:
         found[p.USER_PROPERTY] = pairs
     return found
+
+
+def trail(dice: random.Random, identity: str) -> list[tuple[str, str]]:
+    """What the routes of one to three gateways add, most of the time in the form and order in which they do."""
+    pairs: list[tuple[str, str]] = []
+    for hop, gateway in enumerate(["north", "middle", "a/b %"][: dice.randrange(1, 4)]):
+        number = dice.randrange(1, 10**6)
+        pairs.append((HOPS_PROPERTY, f"0000000{hop}"))
+        pairs.append((VIA_PROPERTY, encode_via(hop, [(number, number)], gateway, "to b & c")))
+    pairs[-1:-1] = [(IDENTITY_PROPERTY, identity), (RECEIVED_PROPERTY, f"{dice.randrange(10**13)}/north")]
+    if dice.random() < 0.1:
+        pairs.insert(dice.randrange(len(pairs)), dice.choice([*pairs, ("site", "x"), (HOPS_PROPERTY, "far")]))
+    if dice.random() < 0.1:
+        del pairs[dice.randrange(len(pairs))]
+    if dice.random() < 0.1:
+        name, value = pairs.pop(place := dice.randrange(len(pairs)))
+        pairs.insert(place, (name, dice.choice([value[1:], value + "/", f"\u00fc{value}", "", "0/1"])))
+    if dice.random() < 0.05:
+        dice.shuffle(pairs)
+    return pairs
 
 
 def packets(dice: random.Random, level: int) -> Iterator[bytes]:
@@ -251,6 +279,31 @@ def test_what_devices_send_goes_the_hot_path() -> None:
     assert (events, sent) == plain(pieces, True)
     assert [(message.origin, message.epoch, message.seq) for message, _ in events] == [
         ("device", 0xA3F1, i) for i in range(1, 20)
+    ]
+
+
+def test_what_routes_hand_on_goes_the_hot_path() -> None:
+    def pairs(number: int) -> list[tuple[str, str]]:
+        via = [(VIA_PROPERTY, encode_via(one, [(number, number)], gateway, "up")) for one, gateway in enumerate("nm")]
+        identity = (IDENTITY_PROPERTY, f"0000a3f1/{number}/device")
+        received = (RECEIVED_PROPERTY, f"{1700 + number}/n")
+        return [
+            ("site", "x"),
+            (HOPS_PROPERTY, "00000001"),
+            via[0],
+            (HOPS_PROPERTY, "00000002"),
+            identity,
+            received,
+            via[1],
+        ]
+
+    packets = [Publish("a", b"1", 1, False, False, i, {p.USER_PROPERTY: pairs(i)}) for i in range(1, 20)]
+    pieces = [Connect("c").encode(), b"".join(packet.encode(MQTT_5) for packet in packets)]
+    events, sent, taken = hot(pieces, True)
+    assert taken == 18
+    assert (events, sent) == plain(pieces, True)
+    assert [(message.seq, message.received_ms, message.received_by) for message, _ in events] == [
+        (i, 1700 + i, "n") for i in range(1, 20)
     ]
 
 

@@ -30,12 +30,14 @@ class Site:
     Args:
         folder: its folder.
         name: its name.
-        keys: more of its configuration, and ``sockets``: more listeners.
+        keys: more of its configuration. With ``realtime=True`` it has a real-time listener as well, and ``sockets`` are
+            more listeners.
     """
 
     def __init__(self, folder: Path, name: str, **keys: Any) -> None:
         self.name = name
         self.port = free_port()
+        self.realtime_port = free_port() if keys.pop("realtime", False) else 0
         self._folder = folder / name
         self._folder.mkdir(parents=True, exist_ok=True)
         self._rules = self._folder / "rules"
@@ -84,7 +86,9 @@ class Site:
     async def start(self) -> Self:
         async with AsyncExitStack() as stack:
             store = StoreConfig(str(self._folder / "store"))
-            listeners = [TcpConfig(port=self.port), *self._sockets]
+            listeners: list[ListenerConfig] = [TcpConfig(port=self.port), *self._sockets]
+            if self.realtime_port:
+                listeners.append(TcpConfig(port=self.realtime_port, realtime=True))
             config = with_taken_streams(GatewayConfig(self.name, store, listener=listeners, **self._keys))
             log = await MessageLog.open(self._folder / "store", origin=self.name)
             stack.push_async_callback(log.close)
@@ -122,6 +126,13 @@ class Site:
         client = await Client(name, **keys).connect(self.port)
         if filters:
             await client.subscribe(*filters, options=options)
+        return client
+
+    async def realtime_client(self, name: str, *filters: str, **keys: Any) -> Client:
+        """A client of the real-time listener that has subscribed to these filters."""
+        client = await Client(name, session_expiry_s=0, **keys).connect(self.realtime_port)
+        if filters:
+            await client.subscribe(*filters)
         return client
 
     async def linked(self, *others: "Site") -> None:

@@ -146,7 +146,7 @@ def test_stored_publishes_are_the_messages_that_are_read_from_them_one_by_one(
     batch = decode_batch(encoder.encode())
 
     expected = []
-    for number, (topic, payload, common, own, _) in enumerate(read_publishes(packets, level)):
+    for number, (topic, payload, common, own, _, _) in enumerate(read_publishes(packets, level)):
         properties = {} if common is None else common.properties
         expected.append((topic, payload, qos, properties, own or ("gateway-1", 3, 100 + number)))
     assert [

@@ -6,12 +6,16 @@ from typing import Annotated
 import typer
 
 from gateway.config.load import DEFAULT_PATH
-from gateway.errors import StoreError
+from gateway.config.schema import GatewayConfig, store_of
+from gateway.errors import ConfigError, StoreError
 from gateway.store import MESSAGES
 from tools.cli.failure import fail
 
 ConfigFile = Annotated[
     Path | None, typer.Argument(metavar="FILE", help=f"The gateway's TOML file, by default {DEFAULT_PATH}.")
+]
+StreamName = Annotated[
+    str, typer.Option("--stream", metavar="NAME", help="The stream with the store; without it the default stream.")
 ]
 ConfigAgain = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same as FILE.")]
 
@@ -21,6 +25,15 @@ def chosen(command: str, file: Path | None, option: Path | None) -> Path:
     if file is not None and option is not None:
         fail(command, "expected FILE or --config, got both")
     return file or option or DEFAULT_PATH
+
+
+def store_folder(config: GatewayConfig, stream: str) -> Path:
+    """Returns the folder of a stream's store, "" for the default stream. Raises ConfigError: there is no such one."""
+    try:
+        return Path(store_of(config, stream).path)
+    except KeyError:
+        known = ", ".join(repr(one.name) for one in config.stream) or "none: there is no [[stream]]"
+        raise ConfigError(f"no stream is named {stream!r}, expected one of {known}") from None
 
 
 def check_exists(folder: Path, *files: str) -> None:

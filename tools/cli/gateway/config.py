@@ -21,7 +21,7 @@ from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.store import is_in_memory, why_unusable
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
-from uplink.config import RouteConfig, check_streams, routes_of
+from uplink.config import AnyRoute, check_streams, routes_of
 from uplink.connect import credentials
 
 
@@ -33,7 +33,7 @@ class Configuration:
     """
 
     config: GatewayConfig
-    routes: list[RouteConfig]
+    routes: list[AnyRoute]
     warnings: list[tuple[str, str]]
 
 
@@ -126,7 +126,7 @@ def _check_store(source: ConfigSource, draft: Draft) -> None:
         source.add("store.path", why)
 
 
-def _warnings(path: Path, config: GatewayConfig, routes: list[RouteConfig]) -> list[tuple[str, str]]:
+def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list[tuple[str, str]]:
     warnings = [
         ("a secret is open to others", reason)
         for reason in (*exposed(config), *exposed_files(credentials.private_keys(routes)))

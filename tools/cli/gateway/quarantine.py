@@ -1,6 +1,5 @@
 """``holdfast gateway quarantine``: lists what a gateway could not read and has set aside."""
 
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -10,19 +9,20 @@ from gateway.config.load import load
 from gateway.errors import GatewayError
 from gateway.store import quarantine
 from tools.cli.failure import failing_on
-from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, check_exists, chosen
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, StreamName, check_exists, chosen, store_folder
 from tools.cli.utc import utc_of
 
 
 def list_notes(
     file: ConfigFile = None,
     config: ConfigAgain = None,
+    stream: StreamName = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each entry.")] = False,
 ) -> None:
     """List what a gateway could not read and has set aside, the oldest first. The gateway may run."""
     with failing_on(GatewayError, command="gateway quarantine"):
         gateway_config, _ = load(chosen("gateway quarantine", file, config))
-        folder = Path(gateway_config.store.path)
+        folder = store_folder(gateway_config, stream)
         check_exists(folder, quarantine.FILE)
         notes = quarantine.notes_in(folder)
     if as_json:

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway.config import network, streams
+from gateway.config import multicast, network, streams
 from gateway.config import schema as config
-from uplink.config import RouteConfig, RouteNeighbourConfig, RouteTlsConfig
+from uplink.config import RouteConfig, RouteNeighbourConfig
+from uplink.connect.tls import RouteTlsConfig
+from uplink.foreign.config import NatsConfig, NatsIncomingConfig
 from uplink.shape import ShapeConfig
 
 PAGE = Path(__file__).parents[3] / "docs/reference/gateway-config.md"
@@ -29,6 +31,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[[topic]]`": network.TopicConfig,
     "`[[stream]]`": streams.StreamConfig,
     "`[network]`": network.NetworkConfig,
+    "`[[multicast]]`": multicast.MulticastConfig,
     "`[[neighbour]]`": network.NeighbourConfig,
     "`[[neighbour.outgoing]]`, `[[neighbour.incoming]]`": network.SelectConfig,
     '`[[listener]]` with `kind = "tcp"`': config.TcpConfig,
@@ -44,6 +47,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[route.tls]`": RouteTlsConfig,
     "`[route.neighbour]`": RouteNeighbourConfig,
     "`[[route.outgoing]]`, `[[route.incoming]]`": network.SelectConfig,
+    '`[[route]]` with `kind = "nats"`': NatsConfig,
+    '`[[route.incoming]]` with `kind = "nats"`': NatsIncomingConfig,
 }
 
 
@@ -71,6 +76,14 @@ def _section(title: str, table: type[msgspec.Struct]) -> str:
 
 def _texts(table: type[msgspec.Struct]) -> dict[str, str]:
     """The sentences below each field in the schema's source."""
+    texts: dict[str, str] = {}
+    for one in reversed(table.__mro__):
+        if one.__module__.partition(".")[0] in ("gateway", "uplink"):
+            texts |= _own_texts(one)
+    return texts
+
+
+def _own_texts(table: type) -> dict[str, str]:
     (definition,) = ast.parse(inspect.getsource(table)).body
     assert isinstance(definition, ast.ClassDef)
     texts: dict[str, str] = {}

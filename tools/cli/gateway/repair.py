@@ -1,7 +1,6 @@
 """``holdfast gateway repair``: makes a damaged store of a gateway whole again."""
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -11,7 +10,7 @@ from gateway.config.load import load
 from gateway.errors import GatewayError
 from gateway.store.repair import Lost, Report, repair
 from tools.cli.failure import failing_on
-from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, StreamName, chosen, store_folder
 from uplink.config import decode_routes
 from uplink.queue import ROUTE_PREFIX
 
@@ -19,6 +18,7 @@ from uplink.queue import ROUTE_PREFIX
 def repair_store(
     file: ConfigFile = None,
     config: ConfigAgain = None,
+    stream: StreamName = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as one JSON object.")] = False,
 ) -> None:
     """Check the message store of a gateway that is stopped. If damaged, write a new one with all that can be read."""
@@ -27,7 +27,7 @@ def repair_store(
         path = chosen("gateway repair", file, config)
         gateway_config, tables = load(path)
         routes = [ROUTE_PREFIX + route.name for route in decode_routes(path, tables)]
-        report = repair(Path(gateway_config.store.path), gateway_config.name, routes)
+        report = repair(store_folder(gateway_config, stream), gateway_config.name, [] if stream else routes)
     typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(_lines(report)))
 
 

@@ -12,6 +12,7 @@ from gateway.config.schema import TcpConfig, WebSocketConfig
 from gateway.network.disjoint import disjoint
 from tools.cli.network.paths import Paths, TwoPaths
 from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
+from uplink.config import RouteConfig
 from uplink.server import parse_server
 
 PAIRS_SHOWN = 5
@@ -114,6 +115,8 @@ def routes_to_one_neighbour(plan: Plan) -> Iterator[Finding]:
     for link in plan.links:
         site = link.dialling
         for number, route in enumerate(site.routes):
+            if not isinstance(route, RouteConfig):
+                continue
             if route.neighbour is None and route.subscribe and site.server_of(route) == site.server_of(link.route):
                 text = f"what matches comes over {link.key} too, which leads to the same broker: leave one of the two"
                 yield Finding(site.file, f"route[{number}].subscribe", text)

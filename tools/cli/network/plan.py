@@ -14,7 +14,7 @@ from gateway.config.network import NeighbourConfig
 from gateway.config.schema import GatewayConfig
 from gateway.network.circles import Link
 from gateway.network.zones import Zone
-from uplink.config import RouteConfig, RouteNeighbourConfig
+from uplink.config import AnyRoute, RouteConfig, RouteNeighbourConfig
 from uplink.server import parse_server
 
 
@@ -31,7 +31,7 @@ class Site:
 
     file: str
     config: GatewayConfig
-    routes: list[RouteConfig]
+    routes: list[AnyRoute]
     access: Access | None
 
     @property
@@ -122,7 +122,7 @@ class Plan:
     def _links(self) -> Iterator[PlannedLink]:
         for site in self.sites:
             for number, route in enumerate(site.routes):
-                if route.neighbour is not None:
+                if isinstance(route, RouteConfig) and route.neighbour is not None:
                     listening = self.by_name.get(route.neighbour.name or "")
                     yield PlannedLink(site, number, route, route.neighbour, listening)
 

@@ -1,12 +1,57 @@
-"""A NATS client over its text protocol, for measurements beside a chain of NATS leaf nodes.
+"""A real nats-server, and a NATS client over its text protocol.
 
 Source: docs.nats.io, "Client Protocol".
 """
 
 import asyncio
+import shutil
+from pathlib import Path
 from typing import NamedTuple, Self
 
 from tools.lab.testing.client import LONG_S, UnexpectedEvent
+from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process
+
+
+class NatsUnavailable(Exception):
+    """There is no nats-server here."""
+
+
+class NatsServer:
+    """One server with JetStream and its files in `folder`; it keeps its port over restarts.
+
+    Args:
+        lines: more lines of its configuration.
+    """
+
+    def __init__(self, folder: Path, lines: str = "", port: int | None = None) -> None:
+        found = shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin:/usr/local/sbin")
+        if found is None:
+            raise NatsUnavailable("nats-server is not installed (apt install nats-server)")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = port or free_port()
+        (folder / "nats.conf").write_text(
+            f'host: 127.0.0.1\nport: {self.port}\njetstream {{ store_dir: "{folder}/jetstream" }}\n{lines}\n'
+        )
+        self._process = Process("nats-server", [found, "-c", str(folder / "nats.conf")], folder / "nats.log")
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Returns when it listens. Raises ProcessFailed with its last words where it ends instead."""
+        self._process.start()
+        self._process.says("Server is ready")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        self._process.stop()
 
 
 class Message(NamedTuple):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.message import Message
 from gateway.selectors import parse_selector
-from tools.lab.bench.network import interest, rates, requests, streams
+from tools.lab.bench.network import foreign, interest, multicast, rates, requests, streams
 from tools.lab.bench.network.chain import Chain, leaves, node, over_mqtt, over_nats
 from tools.lab.bench.network.nats_load import PONG, NatsCounter
 from tools.lab.bench.network.tree import Tree, tree
@@ -131,3 +131,22 @@ def test_each_gateway_of_a_tree_hears_what_others_want_and_no_longer_what_none_w
 def test_one_change_takes_one_announcement_over_a_link() -> None:
     (figure,) = tree(60, changes=50)
     assert (figure.ours, figure.bar, figure.at_most) == (1, 1, True)
+
+
+@needs_cores
+def test_a_multicast_group_sends_to_fifty_receivers_and_hostile_datagrams_do_nothing(tmp_path: Path) -> None:
+    figures = list(multicast.multicast(tmp_path / "multicast", 0.4, 5000))
+    assert all(figure.ours > 0 for figure in figures[:4])
+    assert [figure.holds for figure in figures[4:]] == [True, True]
+
+
+def test_a_datagram_that_is_accepted_is_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert multicast.hostile(1000)[0] == 0
+    monkeypatch.setattr("wire.multicast.receiver.is_same", lambda one, other: True)
+    assert multicast.hostile(1000)[0] > 0
+
+
+@needs_nats
+def test_an_export_to_jetstream_is_measured_beside_the_client_library(tmp_path: Path) -> None:
+    rate, share = foreign.export(tmp_path / "nats", 300)
+    assert rate.ours > 0 and rate.theirs and share.bar == 0.7

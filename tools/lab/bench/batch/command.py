@@ -133,7 +133,7 @@ def _resend(stored: bytes) -> bytes:
             payload,
             1,
         )
-        for seq, (topic, payload, common, _, _) in enumerate(read_publishes(stored, MQTT_5), start=1)
+        for seq, (topic, payload, common, *_) in enumerate(read_publishes(stored, MQTT_5), start=1)
     ]
     return join_publishes(halves, range(1, len(halves) + 1))[0]
 

@@ -39,8 +39,9 @@ def subscribe(*topic_filters: str, qos: int = 1, level: int = MQTT_5) -> bytes:
 
 
 class Publishes:
-    """PUBLISHes of equal length, one for each packet identifier, all of them twice. Each payload has ``size`` bytes.
-    With the client identifier of a ``device`` they have the properties of a device's messages."""
+    """PUBLISHes of equal length, one for each packet identifier, all of them twice; those of QoS 0 have no identifier.
+    Each payload has ``size`` bytes. With the client identifier of a ``device`` they have the properties of a device's
+    messages."""
 
     def __init__(self, topic: str, qos: int, size: int, level: int = MQTT_5, device: str = "") -> None:
         packets = [
@@ -48,7 +49,7 @@ class Publishes:
                 topic,
                 payload(number, size),
                 qos,
-                packet_identifier=number,
+                packet_identifier=number if qos else None,
                 properties=device_properties(device, number) if device else None,
             ).encode(level)
             for number in range(1, IDENTIFIERS + 1)

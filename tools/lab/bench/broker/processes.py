@@ -68,27 +68,35 @@ class Program:
     """A program that runs: its process identifier."""
 
     def __init__(self, pid: int) -> None:
-        self._pid = pid
+        self.pid = pid
 
     def status(self, key: str) -> int:
         """Returns a number of /proc/PID/status; memory is in kB."""
-        for line in Path(f"/proc/{self._pid}/status").read_text().splitlines():
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith(f"{key}:"):
                 return int(line.split()[1])
         raise KeyError(key)
 
     def io(self, key: str) -> int:
         """Returns a counter of /proc/PID/io."""
-        return process_io(self._pid, key)
+        return process_io(self.pid, key)
 
     def signal(self, number: signal.Signals) -> None:
         """Sends it a signal."""
-        os.kill(self._pid, number)
+        os.kill(self.pid, number)
 
     def cpu_s(self) -> float:
         """Returns the processor time used so far, in seconds."""
-        fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(self._times_s())
+
+    def user_s(self) -> float:
+        """Returns the processor time used so far by the program itself, without the kernel's, in seconds."""
+        return self._times_s()[0]
+
+    def _times_s(self) -> tuple[float, float]:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        tick = os.sysconf("SC_CLK_TCK")
+        return int(fields[11]) / tick, int(fields[12]) / tick
 
 
 class Broker(Program):

@@ -13,11 +13,20 @@ from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
 from tools.lab.bench.broker.processes import BenchUnavailable
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network import interest, rates, requests, streams, tree
+from tools.lab.bench.network import foreign, interest, migration, multicast, rates, requests, streams, tree
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
 
 TITLE = "a network of gateways, beside a chain of NATS leaf nodes and mosquitto's bridge"
+QUICK = {
+    "asked": 200,
+    "filters": 5_000,
+    "seconds": 0.8,
+    "gateways": 100,
+    "messages": 20_000,
+    "datagrams": 100_000,
+    "exported": 5_000,
+}
 FIRST_MESSAGES_SHARE = 10  # one measurement of a first message for so many requests
 
 
@@ -29,8 +38,12 @@ class Part(enum.StrEnum):
     INTEREST = "interest"
     SELECTORS = "selectors"
     FOLLOW = "follow"
+    REALTIME = "realtime"
+    MIGRATION = "migration"
     TREE = "tree"
     STREAMS = "streams"
+    MULTICAST = "multicast"
+    NATS = "nats"
 
 
 def network(
@@ -39,7 +52,10 @@ def network(
     filters: Annotated[int, typer.Option(min=100, max=100_000, help="How many filters.")] = 100_000,
     seconds: Annotated[float, typer.Option(min=0.2, help="Seconds that each rate is measured.")] = 8.0,
     gateways: Annotated[int, typer.Option(min=2, help="How many gateways are in the tree.")] = 1000,
-    quick: Annotated[bool, quick_option(asked=200, filters=5_000, seconds=0.8, gateways=100)] = False,
+    messages: Annotated[int, typer.Option(min=10_000, help="How many messages are migrated.")] = 1_000_000,
+    datagrams: Annotated[int, typer.Option(min=1000, help="How many hostile datagrams.")] = 10_000_000,
+    exported: Annotated[int, typer.Option(min=100, help="How many messages are exported.")] = 50_000,
+    quick: Annotated[bool, quick_option(**QUICK)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure what a network of gateways answers, tells and carries. Ends with 1 if a goal is missed."""
@@ -50,8 +66,12 @@ def network(
         Part.INTEREST: lambda folder: interest.interest(folder, filters),
         Part.SELECTORS: lambda folder: rates.selectors(folder, seconds),
         Part.FOLLOW: lambda folder: rates.follow(folder, seconds),
+        Part.REALTIME: lambda folder: rates.realtime(folder, seconds),
+        Part.MIGRATION: lambda folder: migration.migration(folder, messages),
         Part.TREE: lambda _: tree.tree(gateways),
         Part.STREAMS: lambda folder: streams.streams(folder, seconds),
+        Part.MULTICAST: lambda folder: multicast.multicast(folder, seconds, datagrams),
+        Part.NATS: lambda folder: foreign.export(folder, exported),
     }
     with (
         failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),

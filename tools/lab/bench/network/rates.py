@@ -27,6 +27,9 @@ LAST = b"last"
 WARM_UP_S, DRAIN_S = 0.5, 5.0
 LEAST_TIMES_BRIDGE = {"property": 1.5, "json": 1.0}
 LEAST_TIMES_FILTERS = 0.95
+LEAST_TIMES_ASKED = 0.9
+HOPS = 3
+UNLIMITED = 1 << 60
 WINDOW = 2000
 AHEAD_MAX = 4000  # messages that a publisher may be ahead of the subscriber
 SIZE = 100
@@ -43,6 +46,7 @@ name = "next"
 broker = "mqtt://127.0.0.1:{port}"
 filters = ["bench/#"]
 """
+REALTIME = '[[listener]]\nkind = "tcp"\nport = {port}\nrealtime = true\n'
 
 Way = Callable[[float], tuple[int, float]]
 """Publishes for so many seconds; returns how many messages were published and came or were held back, and the time."""
@@ -101,6 +105,16 @@ def follow(folder: Path, seconds: float) -> Iterator[Figure]:
     yield Figure(name, "messages/s", mine, other, LEAST_TIMES_FILTERS * other)
 
 
+def realtime(folder: Path, seconds: float) -> Iterator[Figure]:
+    """Measures real-time messages over three hops, beside messages of QoS 0 for which subscriptions ask."""
+    with ExitStack() as stack:
+        flooded = by_row(stack, made(folder / "flooded"), is_realtime=True)
+        asked = by_row(stack, made(folder / "asked"), is_realtime=False)
+        mine, other = in_turns(seconds, flooded, asked)
+    name = f"real-time messages over {HOPS} hops, beside the same of QoS 0 with subscriptions"
+    yield Figure(name, "messages/s", mine, other, LEAST_TIMES_ASKED * other)
+
+
 def in_turns(seconds: float, *ways: Way) -> list[float]:
     """Returns the rate of each way, in messages/s."""
     counts, times_s = [0] * len(ways), [0.0] * len(ways)
@@ -126,6 +140,19 @@ def by_route(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     return _way(stack, ours, behind, orders, 1)
 
 
+def by_row(stack: ExitStack, folder: Path, *, is_realtime: bool) -> Way:
+    """Gateways in a row: the publisher is at one end, and the subscriber at the other."""
+    ports = [free_port() for _ in range(HOPS + 1)]
+    row: list[Broker] = []
+    for number, port in enumerate(ports):
+        tables = [link(f"G{number - 1}", row[-1].port)] if row else []
+        tables += [REALTIME.format(port=port)] if is_realtime else []
+        row.append(stack.enter_context(node(folder, f"G{number}", *tables, core=number % 2)))
+    if is_realtime:
+        row = [Broker(port, broker.pid) for port, broker in zip(ports, row, strict=True)]
+    return _way(stack, row[0], row[-1], Publishes(TOPIC, 0, SIZE), 0, publisher_qos=0)
+
+
 def by_bridge(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     """A mosquitto with a bridge, both of which keep all in memory; its subscriber has QoS 0."""
     behind = stack.enter_context(mosquitto(made(folder / "beyond"), core=GENERATOR_CORE))
@@ -133,7 +160,15 @@ def by_bridge(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     return _way(stack, theirs, behind, orders, 0)
 
 
-def _way(stack: ExitStack, broker: Broker, behind: Broker, orders: Publishes, qos: int, passes_every: int = 1) -> Way:
+def _way(
+    stack: ExitStack,
+    broker: Broker,
+    behind: Broker,
+    orders: Publishes,
+    qos: int,
+    passes_every: int = 1,
+    publisher_qos: int = 1,
+) -> Way:
     """From a publisher to a subscriber at another broker, with this QoS."""
 
     def subscribe() -> Subscriber:
@@ -141,8 +176,9 @@ def _way(stack: ExitStack, broker: Broker, behind: Broker, orders: Publishes, qo
         subscriber.subscribe(FILTER, qos=qos)
         return subscriber
 
-    subscriber = asyncio.run(_when_connected(over_mqtt(1), broker, behind, subscribe))
-    publisher = Publisher(broker.port, "bench-publisher", orders, 1, WINDOW, MQTT_5)
+    subscriber = asyncio.run(_when_connected(over_mqtt(publisher_qos), broker, behind, subscribe))
+    window = WINDOW if publisher_qos else UNLIMITED
+    publisher = Publisher(broker.port, "bench-publisher", orders, publisher_qos, window, MQTT_5)
     return _measured(stack, publisher, subscriber, passes_every)
 
 

@@ -1,0 +1,93 @@
+"""A route to a foreign system on a gateway, with the real server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.broker import Broker
+from tests.gateway.support import running as running_broker
+from tests.uplink.support import serving
+from tools.lab.testing.nats import NatsServer, NatsUnavailable
+from uplink.foreign.config import NatsConfig
+from uplink.foreign.route import ForeignRoute
+
+nats = pytest.importorskip("nats", reason="nats-py is not installed")
+
+DEADLINE_S = 30.0
+FAST = {"name": "nats", "backoff_shortest_ms": 10, "backoff_longest_ms": 100}
+
+
+@contextmanager
+def nats_server(folder: Path, lines: str = "") -> Iterator[NatsServer]:
+    """A running nats-server. The test is skipped where there is none."""
+    try:
+        server = NatsServer(folder / "nats", lines)
+    except NatsUnavailable as error:
+        pytest.skip(str(error))
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+def nats_config(server: NatsServer, **keys: Any) -> NatsConfig:
+    """The table of a route to the server, as it is read from a file."""
+    return msgspec.convert({"kind": "nats", "servers": [server.url], **FAST, **keys}, NatsConfig)
+
+
+@asynccontextmanager
+async def connected(server: NatsServer, **keys: Any) -> AsyncIterator[Any]:
+    """The other end: a client of the client library."""
+    client = await nats.connect(server.url, **keys)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def routed(folder: Path, config: NatsConfig, **settings: Any) -> AsyncIterator[tuple[Broker, ForeignRoute]]:
+    """A gateway with a route that runs."""
+    async with running_broker(folder, **settings) as broker:
+        route = ForeignRoute(config, "gateway-1", broker.log, services=broker.services)
+        async with serving(route):
+            yield broker, route
+
+
+async def drained(route: ForeignRoute) -> None:
+    """Returns when nothing waits for the route."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            await route.queue.watch.count()
+            if not route.queue.state.backlog_messages:
+                return
+            await asyncio.sleep(0.02)
+
+
+async def stored_in(client: Any, stream: str) -> list[Any]:
+    """All messages of a stream, in order."""
+    jetstream = client.jetstream()
+    state = (await jetstream.stream_info(stream)).state
+    return [
+        await jetstream.get_msg(stream, seq) for seq in range(state.first_seq, state.last_seq + 1) if state.messages
+    ]
+
+
+async def counted(client: Any, stream: str) -> int:
+    """How many messages a stream has."""
+    answer = await client.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout=20)
+    return int(json.loads(answer.data)["state"]["messages"])
+
+
+async def has_messages(client: Any, stream: str, count: int) -> None:
+    """Returns when a stream has so many messages."""
+    async with asyncio.timeout(DEADLINE_S):
+        while await counted(client, stream) < count:
+            await asyncio.sleep(0.02)

@@ -1,0 +1,277 @@
+"""What a route exports to NATS, against a real server."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gateway.message import Message
+from gateway.store import MessageLog
+from tests.gateway.support import running as running_broker
+from tests.uplink.foreign.support import (
+    connected,
+    counted,
+    drained,
+    has_messages,
+    nats_config,
+    nats_server,
+    routed,
+    stored_in,
+)
+from tests.uplink.support import append, serving, until
+from uplink.foreign.route import ForeignRoute
+from wire import properties
+
+
+async def put(log: MessageLog, topic: str, payload: bytes = b"x", seq: int = 1, **keys: object) -> None:
+    await log.submit([Message(topic, payload, origin="a", epoch=7, seq=seq, **keys)])  # type: ignore[arg-type]
+
+
+async def test_messages_go_to_jetstream_in_order_with_their_identity(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            await append(broker.log, range(1, 301), "telemetry/a.b")
+            await drained(route)
+            found = await stored_in(client, "S")
+        assert [one.data for one in found] == [b"%d" % number for number in range(1, 301)]
+        assert found[4].subject == "telemetry.a/b"
+        assert found[4].headers["Nats-Msg-Id"] == "00000007/5/a"
+
+
+async def test_a_message_that_goes_again_is_stored_once(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            for _ in range(2):
+                async with routed(tmp_path / "gateway", nats_config(server, name="one")) as (broker, route):
+                    await append(broker.log, range(1, 51))
+                    await drained(route)
+            assert await counted(client, "S") == 50
+
+
+async def test_nothing_is_acknowledged_while_no_stream_takes_it_and_it_goes_when_one_does(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):
+            await append(broker.log, range(1, 11))
+            await until(lambda: "no stream takes 'telemetry.a'" in route.queue.state.stands)
+            assert route.queue.status().stands
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            await has_messages(client, "S", 10)
+            await drained(route)
+            await until(lambda: not route.queue.state.stands)
+            await client.jetstream().delete_stream("S")
+            await append(broker.log, range(11, 13))
+            await until(lambda: "no stream takes" in route.queue.state.stands)
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            await drained(route)
+            assert [one.data for one in await stored_in(client, "S")] == [b"11", b"12"]
+
+
+async def test_a_stream_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, routed(tmp_path, nats_config(server, stream="S")) as (broker, route):
+            await append(broker.log, range(1, 3))
+            await until(lambda: "there is no stream 'S'" in route.problem)
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            await drained(route)
+            assert await counted(client, "S") == 2
+
+
+@pytest.mark.parametrize("mode", ["best_effort", "ordered"])
+async def test_core_nats_gets_messages_in_order(tmp_path: Path, mode: str) -> None:
+    with nats_server(tmp_path) as server:
+        config = nats_config(server, delivery_mode=mode, project="site.one")
+        async with connected(server) as client, routed(tmp_path, config) as (broker, route):
+            subscription = await client.subscribe("site.one.>")
+            await client.flush()
+            await append(broker.log, range(1, 401))
+            await drained(route)
+            found = [await subscription.next_msg(20) for _ in range(400)]
+        assert [one.data for one in found] == [b"%d" % number for number in range(1, 401)]
+        assert found[0].subject == "site.one.telemetry.a"
+
+
+async def test_what_has_no_name_or_is_too_large_is_set_aside_and_the_rest_goes_on(tmp_path: Path) -> None:
+    with nats_server(tmp_path, "max_payload: 2000") as server:
+        async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):
+            await client.jetstream().add_stream(name="S", subjects=["t.>"])
+            topics = ["t/1", "t//2", "t/a b", "t/*", "t/>", "t/3"]
+            for seq, topic in enumerate(topics, 1):
+                await put(broker.log, topic, seq=seq)
+            await put(broker.log, "t/large", bytes(1990), 7)
+            await put(broker.log, "t/last", seq=8)
+            await drained(route)
+            refused = {one.topic: one.reason for one in await route.queue.refused()}
+            assert [one.subject for one in await stored_in(client, "S")] == ["t.1", "t.3", "t.last"]
+        assert list(refused) == ["t//2", "t/a b", "t/*", "t/>", "t/large"]
+        assert "empty level" in refused["t//2"] and "2000 at most" in refused["t/large"]
+
+
+@pytest.mark.parametrize(("keeps", "kept"), [("never", 0), ("receivers", 0), ("always", 1)])
+async def test_what_is_not_to_be_preserved_is_dropped_with_a_range(tmp_path: Path, keeps: str, kept: int) -> None:
+    with nats_server(tmp_path) as server:
+        config = nats_config(server, preserve_undelivered=keeps)
+        async with routed(tmp_path, config) as (broker, route):
+            await put(broker.log, "t//1")
+            await drained(route)
+            assert len(await route.queue.refused()) == kept
+            assert broker.counters.messages_dropped["rejected"] == 1 - kept
+
+
+async def test_a_refused_message_goes_when_an_operator_sends_it_again(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["t.>"], max_msg_size=300)
+            async with routed(tmp_path, nats_config(server)) as (broker, route):
+                await put(broker.log, "t/1", bytes(400))
+                await drained(route)
+                assert "JetStream refuses it" in (await route.queue.refused())[0].reason
+                await client.jetstream().update_stream(name="S", subjects=["t.>"], max_msg_size=1000)
+                route.queue.refusals.send_again()
+                await has_messages(client, "S", 1)
+                await until(lambda: not route.queue.state.refused_messages)
+
+
+async def test_a_full_stream_stops_the_route_and_loses_nothing(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):
+            jetstream = client.jetstream()
+            await jetstream.add_stream(name="S", subjects=["telemetry.>"], max_msgs=5, discard="new")
+            await append(broker.log, range(1, 9))
+            await until(lambda: "maximum messages exceeded" in route.queue.state.stands)
+            await jetstream.update_stream(name="S", subjects=["telemetry.>"], max_msgs=100, discard="new")
+            await drained(route)
+            assert [one.data for one in await stored_in(client, "S")] == [b"%d" % number for number in range(1, 9)]
+
+
+async def test_properties_go_as_headers_where_that_is_asked_for(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        config = nats_config(server, export_headers=True, export_properties=True)
+        async with connected(server) as client, routed(tmp_path, config) as (broker, route):
+            await client.jetstream().add_stream(name="S", subjects=["t.>"])
+            pairs = [("unit", "Cel"), ("two", "1"), ("two", "2"), ("é", "ü"), ("hf-hops", "0000001f")]
+            found = {properties.CONTENT_TYPE: "text/plain", properties.USER_PROPERTY: pairs}
+            await put(broker.log, "t/1", properties=found)
+            await drained(route)
+            headers = (await stored_in(client, "S"))[0].headers
+        assert headers["Content-Type"] == "text/plain" and headers["unit"] == "Cel"
+        assert headers["mqtt-user-properties"] == '[["two", "1"], ["two", "2"], ["\\u00e9", "\\u00fc"]]'
+        assert headers["hf-hops"] == f"0000001f,{broker.log.hop}"
+
+
+async def test_servers_are_tried_in_their_order_and_each_fault_is_told(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        dead = "nats://127.0.0.1:1"
+        async with routed(tmp_path, nats_config(server, servers=[dead, dead, server.url])) as (_, route):
+            await until(lambda: route.queue.state.server == server.url)
+        async with routed(tmp_path / "2", nats_config(server, servers=[dead])) as (_, route):
+            await until(lambda: "nats://127.0.0.1:1: cannot connect" in route.problem)
+            assert not route.queue.status().connected
+
+
+async def test_a_wrong_password_is_told_and_the_right_one_is_read_again(tmp_path: Path) -> None:
+    with nats_server(tmp_path, 'authorization { user: "u", password: "right" }') as server:
+        password = tmp_path / "password"
+        password.write_text("wrong\n")
+        password.chmod(0o600)
+        config = nats_config(server, user="u", password_file=str(password))
+        async with routed(tmp_path / "gateway", config) as (_, route):
+            await until(lambda: "Authorization Violation" in route.problem)
+            password.write_text("right\n")
+            await until(lambda: route.queue.state.connected)
+
+
+async def test_a_subject_that_is_not_permitted_is_set_aside(tmp_path: Path) -> None:
+    lines = 'authorization { users: [ { user: "u", password: "p", permissions: { publish: { deny: "t.secret" } } } ] }'
+    with nats_server(tmp_path, lines) as server:
+        password = tmp_path / "password"
+        password.write_text("p")
+        password.chmod(0o600)
+        config = nats_config(server, user="u", password_file=str(password))
+        async with connected(server, user="u", password="p") as client:
+            await client.jetstream().add_stream(name="S", subjects=["t.>"])
+            async with routed(tmp_path / "gateway", config) as (broker, route):
+                for seq, topic in enumerate(["t/1", "t/secret", "t/2"], 1):
+                    await put(broker.log, topic, seq=seq)
+                await drained(route)
+                assert "not permit" in (await route.queue.refused())[0].reason
+            assert [one.subject for one in await stored_in(client, "S")] == ["t.1", "t.2"]
+
+
+async def test_messages_wait_while_the_server_is_down_and_each_arrives_once(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with routed(tmp_path / "gateway", nats_config(server)) as (broker, route):
+            async with connected(server) as client:
+                await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            await append(broker.log, range(1, 501))
+            await until(lambda: route.queue.state.acknowledged_ms > 0)
+            await asyncio.to_thread(server.kill)
+            await append(broker.log, range(501, 601))
+            await until(lambda: not route.queue.state.connected)
+            server.start()
+            await drained(route)
+            async with connected(server) as client:
+                payloads = [one.data for one in await stored_in(client, "S")]
+        assert sorted(payloads, key=int) == [b"%d" % number for number in range(1, 601)]
+
+
+async def test_all_waits_for_each_receiver(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        config = nats_config(server, delivery_mode="all", stream="S", receivers=["r1", "r2"])
+        async with connected(server) as client:
+            jetstream = client.jetstream()
+            await jetstream.add_stream(name="S", subjects=["telemetry.>"])
+            first = await jetstream.pull_subscribe("telemetry.>", "r1", "S")
+            async with routed(tmp_path / "gateway", config) as (broker, route):
+                await append(broker.log, range(1, 4))
+                for message in await first.fetch(3, 20):
+                    await message.ack_sync()
+                await until(lambda: "there is no receiver 'r2'" in route.queue.status().problem)
+                second = await jetstream.pull_subscribe("telemetry.>", "r2", "S")
+                for message in await second.fetch(3, 20):
+                    await route.queue.watch.count()
+                    assert route.queue.state.backlog_messages > 0
+                    await message.ack_sync()
+                await drained(route)
+
+
+async def test_what_a_receiver_gives_up_is_set_aside(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        keys = {"delivery_mode": "all", "stream": "S", "receivers": ["r1"], "preserve_undelivered": "receivers"}
+        async with connected(server) as client:
+            jetstream = client.jetstream()
+            await jetstream.add_stream(name="S", subjects=["telemetry.>"])
+            receiver = await jetstream.pull_subscribe("telemetry.>", "r1", "S")
+            async with routed(tmp_path / "gateway", nats_config(server, **keys)) as (broker, route):
+                await append(broker.log, range(1, 2))
+                (message,) = await receiver.fetch(1, 20)
+                await message.term()
+                await drained(route)
+                assert "'r1' gave it up" in (await route.queue.refused())[0].reason
+
+
+async def test_messages_are_shared_among_receivers(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        keys = {"stream": "S", "receivers": ["r2", "r1"], "balance": "round_robin"}
+        async with connected(server) as client, routed(tmp_path, nats_config(server, **keys)) as (broker, route):
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            await append(broker.log, range(1, 5))
+            await drained(route)
+            subjects = [one.subject for one in await stored_in(client, "S")]
+        assert subjects == ["telemetry.a.r2", "telemetry.a.r1"] * 2
+
+
+async def test_a_route_that_starts_anew_drops_what_waited_with_a_range(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            former = ForeignRoute(nats_config(server), "gateway-1", broker.log)
+            await append(broker.log, range(1, 4))
+            former.queue.cursor.close()
+            route = ForeignRoute(nats_config(server, start="anew"), "gateway-1", broker.log)
+            async with serving(route):
+                await append(broker.log, range(4, 6))
+                await drained(route)
+            assert [one.data for one in await stored_in(client, "S")] == [b"4", b"5"]
+            assert broker.counters.messages_dropped["unrouted"] == 3

@@ -1,0 +1,269 @@
+"""``holdfast multicast listen``: the messages of a multicast group, and what was lost."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import ssl
+import sys
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+import typer
+
+from gateway.config.load import read_secret
+from gateway.errors import ConfigError
+from tools.cli.columns import printable
+from tools.cli.failure import fail, failing_on
+from tools.cli.multicast.group_socket import open_group_socket
+from wire.backoff import Backoff
+from wire.codec.packets import Connack, Publish, Suback
+from wire.connection.client import ClientConnection
+from wire.errors import Closed, WireError
+from wire.multicast import DATAGRAM_MAX, MULTICAST_PROPERTY, MULTICAST_TOPIC, decode_key
+from wire.multicast.receiver import MulticastReceiver
+from wire.properties import REASON_STRING, USER_PROPERTY
+from wire.reasons import UNSPECIFIED_ERROR, describe
+from wire.topics import check_topic_filter, matches
+
+COMMAND = "multicast listen"
+DEFAULT_PORT = 8883
+READ_MOST = 65_536
+DATAGRAMS_AT_ONCE = 64  # between two turns of the event loop
+SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 200, 30_000  # before the next attempt to connect
+
+
+class NoKeyError(Exception):
+    """The gateway gives no key; the text says why."""
+
+
+@dataclass(frozen=True)
+class _Settings:
+    host: str
+    port: int
+    context: ssl.SSLContext
+    group: str
+    topic_filters: tuple[str, ...]
+    interface: str | None
+    user: str | None
+    password: bytes | None
+    as_json: bool
+
+
+def listen(
+    broker: Annotated[str, typer.Option(help="The gateway, mqtts://HOST or mqtts://HOST:PORT.")],
+    topic_filter: Annotated[
+        list[str], typer.Option("--filter", metavar="FILTER", help="What to print; may be repeated.")
+    ],
+    group: Annotated[
+        str, typer.Option(metavar="NAME", help="The multicast group.", show_default="the first that has the filters")
+    ] = "",
+    interface: Annotated[str | None, typer.Option(help="The network interface on which the datagrams come.")] = None,
+    user: Annotated[str | None, typer.Option(help="The user name.")] = None,
+    password_file: Annotated[
+        Path | None, typer.Option(help="A file with the password, which other users can neither read nor change.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="The authorities by which the gateway is known, in PEM.")] = None,
+    certificate: Annotated[Path | None, typer.Option(help="The receiver's own certificate, in PEM.")] = None,
+    key: Annotated[Path | None, typer.Option(help="Its key, in PEM.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON objects: one a message, one at the end.")] = False,
+) -> None:
+    """Receive a multicast group of a gateway until SIGTERM or Ctrl-C: print its messages, and at the end what was lost.
+
+    The keys come over TLS. If that connection ends, the messages go on until the next key, and it is opened again.
+    """
+    host, port = _address(broker)
+    for one in topic_filter:
+        try:
+            check_topic_filter(one)
+        except WireError as error:
+            fail(COMMAND, f"--filter: {error}")
+    with failing_on(ConfigError, ssl.SSLError, OSError, command=COMMAND):
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+        password = None if password_file is None else read_secret(password_file).strip(b"\r\n")
+    settings = _Settings(host, port, context, group, tuple(topic_filter), interface, user, password, as_json)
+    with failing_on(NoKeyError, OSError, command=COMMAND, exit_code=1):
+        asyncio.run(_Listener(settings).run())
+
+
+def _address(broker: str) -> tuple[str, int]:
+    expected = f"--broker {broker}: expected mqtts://HOST:PORT, as a key comes over TLS alone"
+    try:
+        address = urlsplit(broker)
+        host, port = address.hostname, address.port
+    except ValueError as error:
+        fail(COMMAND, f"{expected}: {error}")
+    if address.scheme != "mqtts" or not host or port == 0:
+        fail(COMMAND, expected)
+    return host, port or DEFAULT_PORT
+
+
+class _Listener:
+    def __init__(self, settings: _Settings) -> None:
+        self._settings = settings
+        self._receiver = MulticastReceiver()
+        self._place: tuple[str, int] | None = None
+        self._leave: Callable[[], None] = lambda: None
+        self._line: asyncio.Task[None]
+
+    async def run(self) -> None:
+        """Raises NoKeyError, and OSError if the gateway cannot be reached at first."""
+        loop = asyncio.get_running_loop()
+        self._line = loop.create_task(self._stay_connected())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._line.cancel)
+        try:
+            await self._line
+        except asyncio.CancelledError:
+            pass
+        finally:
+            self._leave()
+        self._print_losses()
+
+    async def _stay_connected(self) -> None:
+        backoff = Backoff(SHORTEST_WAIT_MS, LONGEST_WAIT_MS)
+        while True:
+            try:
+                await self._serve(backoff.reset)
+            except (OSError, NoKeyError) as error:
+                if self._place is None or isinstance(error, ssl.SSLCertVerificationError):
+                    raise
+                print(f"holdfast {COMMAND}: {printable(str(error))}; connecting again", file=sys.stderr, flush=True)
+            await asyncio.sleep(backoff.next_wait_ms() / 1000)
+
+    async def _serve(self, subscribed: Callable[[], None]) -> None:
+        """Serves one connection. Raises OSError when it ends, and NoKeyError."""
+        settings = self._settings
+        reader, writer = await asyncio.open_connection(settings.host, settings.port, ssl=settings.context)
+        protocol = ClientConnection(
+            f"listen-{uuid.uuid4().hex[:16]}",
+            clean_start=True,
+            session_expiry_s=0,
+            username=settings.user,
+            password=settings.password,
+        )
+        try:
+            protocol.connect(_now_ms())
+            while True:
+                while (event := protocol.next_event()) is not None:
+                    if self._handle(event, protocol):
+                        subscribed()
+                writer.write(protocol.data_to_send())
+                await writer.drain()
+                due_ms = protocol.next_timer_ms()
+                wait_s = None if due_ms is None else max(0, due_ms - _now_ms()) / 1000
+                with contextlib.suppress(TimeoutError):
+                    data = await asyncio.wait_for(reader.read(READ_MOST), wait_s)
+                    if not data:
+                        raise ConnectionResetError("the gateway has closed the connection")
+                    protocol.receive_data(data, _now_ms())
+                protocol.handle_timer(_now_ms())
+        finally:
+            writer.transport.abort()
+
+    def _handle(self, event: Any, protocol: ClientConnection) -> bool:
+        """Acts on what has come from the gateway; returns whether it was a key. Raises OSError, NoKeyError."""
+        match event:
+            case Connack():
+                if event.reason_code != 0:
+                    raise NoKeyError(f"the gateway refuses the login: {describe(event.reason_code)}")
+                filters = [(one, 0) for one in self._settings.topic_filters]
+                protocol.subscribe(filters, {USER_PROPERTY: [(MULTICAST_PROPERTY, self._settings.group)]})
+            case Suback():
+                self._take_keys(event)
+                return True
+            case Publish() if event.topic.startswith(MULTICAST_TOPIC):
+                self._take_key(event.payload.decode(errors="replace"))
+            case Publish():
+                self._print(event, "tls")
+            case Closed():
+                raise ConnectionResetError(event.text)
+        return False
+
+    def _take_keys(self, packet: Suback) -> None:
+        keys = [value for name, value in packet.properties.get(USER_PROPERTY, ()) if name == MULTICAST_PROPERTY]
+        if max(packet.reason_codes) >= UNSPECIFIED_ERROR:
+            code = describe(max(packet.reason_codes))
+            raise NoKeyError(packet.properties.get(REASON_STRING) or f"the gateway refuses the subscription: {code}")
+        if not keys:
+            raise NoKeyError("the broker gives no key: it knows nothing of hf-multicast")
+        for text in keys:
+            self._take_key(text)
+
+    def _take_key(self, text: str) -> None:
+        try:
+            handed = decode_key(text)
+        except ValueError as error:
+            raise NoKeyError(str(error)) from None
+        self._receiver.take_key(handed)
+        if self._place != (handed.address, handed.port):
+            self._leave()
+            self._join(handed.address, handed.port)
+
+    def _join(self, address: str, port: int) -> None:
+        opened = open_group_socket(address, port, self._settings.interface)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(opened, lambda: self._take_datagrams(opened.recv))
+
+        def leave() -> None:
+            loop.remove_reader(opened)
+            self._take_datagrams(opened.recv)
+            opened.close()
+
+        self._leave, self._place = leave, (address, port)
+        where = f"{address} port {port}"
+        print(f"holdfast {COMMAND}: listening to {where}", file=sys.stderr, flush=True)
+
+    def _take_datagrams(self, receive: Callable[[int], bytes]) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(DATAGRAMS_AT_ONCE):
+                for packet in self._receiver.receive(receive(DATAGRAM_MAX + 1)):
+                    if any(matches(one, packet.topic) for one in self._settings.topic_filters):
+                        self._print(packet, "multicast")
+
+    def _print(self, packet: Publish, over: str) -> None:
+        payload = bytes(packet.payload)
+        try:
+            text: str | None = payload.decode()
+        except UnicodeDecodeError:
+            text = None
+        if not self._settings.as_json:
+            shown = payload.hex() if text is None else text
+            self._write(f"{printable(packet.topic)} {printable(shown)}")
+            return
+        content = {"payload": text} if text is not None else {"payload_base64": base64.b64encode(payload).decode()}
+        self._write(json.dumps({"topic": packet.topic, **content, "retain": packet.retain, "over": over}))
+
+    def _write(self, text: str) -> None:
+        """Prints a line; ends when the program that reads them has ended."""
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again at its end
+            self._line.cancel()
+
+    def _print_losses(self) -> None:
+        one = self._receiver
+        refused = {reason: count for reason, count in one.refused.items() if count}
+        if self._settings.as_json:
+            lost = {"lost_messages": one.lost_messages, "lost_datagrams": one.lost_datagrams}
+            self._write(json.dumps({"messages": one.messages, "datagrams": one.datagrams, **lost, "refused": refused}))
+            return
+        said = ", ".join(f"{reason} {count}" for reason, count in refused.items()) or "none"
+        print(
+            f"{one.messages} messages in {one.datagrams} datagrams; lost: {one.lost_messages} messages, "
+            f"{one.lost_datagrams} datagrams; datagrams refused: {said}",
+            file=sys.stderr,
+        )
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)

@@ -1,0 +1,262 @@
+"""What a route exports: cursor → parcel → the other system → its answer → cursor.
+
+A message stays in the gateway's store until the other system has custody. What is not answered when the connection ends
+is handed back to the cursor, and goes again over the next one, in order and with the same identity.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+
+from gateway.routes import REJECTED, Delivery, Message, MessageLog, Refused, Signal
+from uplink.foreign.balance import Receivers
+from uplink.foreign.config import ForeignConfig
+from uplink.foreign.headers import encode, identity_of
+from uplink.foreign.names import NoName
+from uplink.foreign.transport import Answer, CannotCarry, Parcel, Transport, Verdict
+from uplink.queue import RouteQueue
+from uplink.shape import CannotShape
+from wire.backoff import Backoff
+
+FETCH_MOST = 128
+PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000
+
+logger = logging.getLogger(__name__)
+
+
+class Export:
+    """Sends a route's messages over one connection.
+
+    Args:
+        config: the route.
+        queue: what waits for it.
+        log: the gateway's store.
+        transport: the connection, already made.
+        receivers: among which messages are shared.
+        backoff: the waits between connections, which begin anew when a message is taken.
+    """
+
+    def __init__(
+        self,
+        config: ForeignConfig,
+        queue: RouteQueue,
+        log: MessageLog,
+        transport: Transport,
+        receivers: Receivers,
+        backoff: Backoff,
+    ) -> None:
+        self._config = config
+        self._queue = queue
+        self._log = log
+        self._transport = transport
+        self._names = config.names
+        self._receivers = receivers
+        self._backoff = backoff
+        self._state = queue.state
+        self._outlet = queue.outlet
+        self._news, self._room = Signal(), Signal()
+        self._unanswered: dict[int, Delivery] = {}
+        self._beside = 0  # messages in flight that are not the cursor's
+        self._taken: list[int] = []  # whose acknowledgement the cursor is told of soon
+        self._again: list[int] = []  # that the other system may take later
+        self._pauses = Backoff(PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS)
+        self._pause: asyncio.TimerHandle | None = None
+        self._may_go = Signal()
+        self._may_go.set()
+        self._is_stopped = False
+
+    async def run(self) -> None:
+        """Sends what waits, for ever. Raises TransportDown, TooManyRefused, sqlite3.Error."""
+        await self._finish_flows()
+        self._outlet.wake_with(self._news.set)
+        while True:
+            self._news.clear()
+            await self._wait_for_room()
+            most = min(FETCH_MOST, self._config.inflight_window - self._in_flight)
+            deliveries = await self._outlet.fetch_now(most)
+            for delivery in deliveries:
+                self._unanswered[delivery.packet_identifier] = delivery
+            for delivery in deliveries:
+                await self._send(delivery)
+            if not deliveries:
+                await self._transport.flush()
+                await self._news.wait()
+
+    async def resend(self) -> None:
+        """Sends what an operator wants to be sent again, for ever. Raises TransportDown, sqlite3.Error."""
+        refusals = self._queue.refusals
+        while True:
+            refusals.is_due.clear()
+            for one in list(refusals.due.values()):
+                message = await self._log.read_one(one.position)
+                if message is None:
+                    self._log.defer(refusals.release(one))
+                    continue
+                await self._wait_for_room()
+                if refusals.due.get(one.position) is one:
+                    await self._send_beside(one.position, message, partial(self._note_resent, one))
+            await self._transport.flush()
+            await refusals.is_due.wait()
+
+    def stop(self) -> None:
+        """The connection has ended: what is not answered goes over the next one."""
+        self._is_stopped = True
+        self._outlet.wake_with(None)
+        if self._pause is not None:
+            self._pause.cancel()
+            self._state.stands = ""
+        self._tell_cursor()
+        self._state.retries += len(self._unanswered)
+        self._outlet.redeliver(list(self._unanswered))
+        self._unanswered.clear()
+
+    @property
+    def _in_flight(self) -> int:
+        return len(self._unanswered) + self._beside
+
+    async def _wait_for_room(self) -> None:
+        await self._may_go.wait()
+        while self._in_flight >= self._config.inflight_window:
+            self._room.clear()
+            await self._transport.flush()
+            if self._in_flight >= self._config.inflight_window:
+                await self._room.wait()
+            await self._may_go.wait()
+
+    async def _send(self, delivery: Delivery) -> None:
+        answered = partial(self._note_answer, delivery)
+        try:
+            await self._transport.send(self._parcel(delivery.message), answered)
+        except (NoName, CannotCarry) as error:
+            answered(Answer(Verdict.NEVER, str(error)))
+
+    def _parcel(self, message: Message) -> Parcel:
+        """Returns a message in the other system's form. Raises NoName."""
+        name, receiver = self._names.name_of(message.topic), self._receivers.choose()
+        headers = encode(
+            message,
+            self._log.hop,
+            with_headers=self._config.export_headers,
+            with_properties=self._config.export_properties,
+        )
+        return Parcel(f"{name}.{receiver}" if receiver else name, headers, message.payload, identity_of(message))
+
+    def _note_answer(self, delivery: Delivery, answer: Answer) -> None:
+        """The other system has said something of a message of the cursor."""
+        number = delivery.packet_identifier
+        if self._is_stopped or number not in self._unanswered:
+            return
+        if answer.verdict is Verdict.LATER:
+            self._again.append(number)
+            self._stand(answer.reason)
+            return
+        if answer.verdict is Verdict.TAKEN:
+            self._note_success()
+        else:
+            self._give_up(delivery.position, delivery.message, answer)
+        del self._unanswered[number]
+        if not self._taken:
+            asyncio.get_running_loop().call_soon(self._tell_cursor)
+        self._taken.append(number)
+
+    def _tell_cursor(self) -> None:
+        taken, self._taken = self._taken, []
+        if taken:
+            self._outlet.acknowledge_all(taken)
+            self._room.set()
+
+    def _note_success(self) -> None:
+        self._state.acknowledged_ms = int(time.time() * 1000)
+        self._backoff.reset()
+        if self._pause is None and self._state.stands:
+            logger.info("route %s: messages go out again", self._state.name)
+            self._state.stands = ""
+            self._pauses.reset()
+
+    def _give_up(self, position: int, message: Message, answer: Answer) -> None:
+        """Sets a message aside, or drops it, as the configuration says. Raises TooManyRefused."""
+        keeps = self._config.preserve_undelivered
+        if keeps == "always" or (keeps == "receivers" and answer.verdict is Verdict.UNDELIVERED):
+            self._queue.refusals.set_aside(position, answer.reason, "")
+        else:
+            logger.warning("route %s: a message is dropped: %s", self._state.name, answer.reason)
+            self._log.drop(REJECTED, self._queue.consumer, message)
+
+    def _stand(self, why: str) -> None:
+        """Sends nothing for a while, and then what was not taken, before anything new."""
+        if not self._state.stands:
+            logger.warning("route %s stands: %s; storing meanwhile", self._state.name, why)
+            self._state.note_error(why)
+        self._state.stands = why
+        if self._pause is None:
+            self._may_go.clear()
+            wait_s = self._pauses.next_wait_ms() / 1000
+            self._pause = asyncio.get_running_loop().call_later(wait_s, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        again, self._again = self._again, []
+        for number in again:
+            self._unanswered.pop(number, None)
+        self._outlet.redeliver(again)
+        self._room.set()
+        self._queue.refusals.is_due.set()
+        self._may_go.set()
+        self._news.set()
+
+    async def _send_beside(self, position: int, message: Message, answered: Callable[[Answer], None]) -> None:
+        """Sends a message that is not the cursor's."""
+        self._beside += 1
+
+        def note(answer: Answer) -> None:
+            self._beside -= 1
+            self._room.set()
+            if self._is_stopped:
+                return
+            if answer.verdict is Verdict.LATER:
+                self._stand(answer.reason)
+            elif answer.verdict is Verdict.TAKEN:
+                self._note_success()
+            answered(answer)
+
+        try:
+            await self._transport.send(self._parcel(self._queue.shape(message)), note)
+        except (NoName, CannotCarry, CannotShape) as error:
+            note(Answer(Verdict.NEVER, str(error)))
+
+    def _note_resent(self, one: Refused, answer: Answer) -> None:
+        refusals = self._queue.refusals
+        if refusals.due.get(one.position) is not one or answer.verdict is Verdict.LATER:
+            return
+        if answer.verdict is Verdict.TAKEN:
+            self._log.defer(refusals.release(one))
+        else:
+            refusals.set_aside(one.position, answer.reason, "")
+
+    async def _finish_flows(self) -> None:
+        """Ends the QoS 2 flows that the route had while it led to an MQTT broker: what that did not have goes now."""
+        outgoing = self._queue.outgoing
+        released, begun = await outgoing.resume()
+        outgoing.complete([flow.packet_identifier for flow in released])
+        for flow in begun:
+            found = await outgoing.messages_of(flow) if flow.ranges else []
+            if not flow.ranges and not flow.topic and (message := await outgoing.message_of(flow)) is not None:
+                found = [(flow.position, message)]
+            left = {position for position, _ in found}
+            if not left:
+                outgoing.complete([flow.packet_identifier])
+            for position, message in found:
+                await self._wait_for_room()
+                note = partial(self._note_flow, flow.packet_identifier, left, position, message)
+                await self._send_beside(position, message, note)
+
+    def _note_flow(self, identifier: int, left: set[int], position: int, message: Message, answer: Answer) -> None:
+        if answer.verdict is Verdict.LATER:
+            return  # it goes over the next connection
+        if answer.verdict is not Verdict.TAKEN:
+            self._give_up(position, message, answer)
+        left.discard(position)
+        if not left:
+            self._queue.outgoing.complete([identifier])

@@ -1,0 +1,186 @@
+"""What comes from NATS: through durable consumers of JetStream, or by core subscriptions."""
+
+import asyncio
+import re
+import zlib
+
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription as CoreSubscription
+from nats.errors import Error
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig
+from nats.js.errors import APIError, BadRequestError, NotFoundError
+
+from uplink.foreign.headers import read_identity
+from uplink.foreign.names import Names
+from uplink.foreign.transport import Arrival, Parcel, Take, WaitForRoom
+from wire.identity import encode_identity
+
+FETCH_MOST, FETCH_S = 128, 2.0
+ACK_WAIT_S = 60.0  # then the server sends a message again that is not acknowledged
+IN_FLIGHT_MOST = 1024
+LOOK_S = 2.0  # between two looks for a stream that is gone
+CORE_PENDING, CORE_PENDING_BYTES = 65_536, 32 << 20
+NO_SUCH_SUBJECT = 10093  # err_code: the stream has none of the subjects that a consumer filters
+UNFIT = re.compile(r"[^A-Za-z0-9_=-]")  # for the name of a consumer
+
+
+class Consumer:
+    """A durable consumer of a JetStream stream: what it hands out comes again until it is acknowledged.
+
+    Args:
+        client: the connection.
+        jetstream: JetStream over it.
+        stream: the stream.
+        pattern: the subjects.
+        name: what the consumer's name begins with; all that use the same name share the messages.
+        take: takes what comes.
+        wait_for_room: returns when more may come.
+        problems: what is wrong, by stream and pattern.
+        is_optional: whether another pattern of the same topic filter brings what is below this one: then it is no fault
+            if the stream has none of its subjects.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        jetstream: JetStreamContext,
+        stream: str,
+        pattern: str,
+        name: str,
+        take: Take,
+        wait_for_room: WaitForRoom,
+        problems: dict[str, str],
+        *,
+        is_optional: bool,
+    ) -> None:
+        self._client = client
+        self._jetstream = jetstream
+        self._stream = stream
+        self._pattern = pattern
+        self._name = f"{UNFIT.sub('_', name)}-{zlib.crc32(f'{name} {pattern}'.encode()):08x}"
+        self._take = take
+        self._wait_for_room = wait_for_room
+        self._problems = problems
+        self._place = f"{stream} {pattern}"
+        self._is_optional = is_optional
+        self._epoch = 0
+        self._acks: list[str] = []
+        self._acking: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Takes what comes until the connection ends. A stream that is gone is looked for again and again."""
+        while not self._client.is_closed:
+            try:
+                await self._begin()
+                await self._fetch()
+            except NotFoundError:
+                self._problems[self._place] = f"there is no stream {self._stream!r}, or its consumer is gone"
+            except (Error, APIError, TimeoutError) as error:
+                if isinstance(error, BadRequestError) and error.err_code == NO_SUCH_SUBJECT and self._is_optional:
+                    self._problems.pop(self._place, None)
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                what = str(error) or type(error).__name__
+                self._problems[self._place] = f"nothing comes from the stream {self._stream!r}: {what}"
+            await asyncio.sleep(LOOK_S)
+
+    async def _begin(self) -> None:
+        """Finds the stream, and makes the consumer if there is none. Raises nats.errors.Error."""
+        found = await self._jetstream.stream_info(self._stream)
+        self._epoch = zlib.crc32(str(found.created).encode())
+        try:
+            await self._jetstream.consumer_info(self._stream, self._name)
+        except NotFoundError:
+            config = ConsumerConfig(
+                durable_name=self._name,
+                filter_subject=self._pattern,
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=ACK_WAIT_S,
+                max_ack_pending=IN_FLIGHT_MOST,
+            )
+            await self._jetstream.add_consumer(self._stream, config)
+        self._problems.pop(self._place, None)
+
+    async def _fetch(self) -> None:
+        subscription = await self._jetstream.pull_subscribe_bind(self._name, self._stream)
+        try:
+            while True:
+                await self._wait_for_room()
+                try:
+                    came = await subscription.fetch(FETCH_MOST, FETCH_S)
+                except TimeoutError:  # nothing came, or the stream is gone
+                    await self._jetstream.consumer_info(self._stream, self._name)
+                    continue
+                self._take([self._arrival(one) for one in came])
+        finally:
+            if not self._client.is_closed:
+                await subscription.unsubscribe()
+
+    def _arrival(self, came: Msg) -> Arrival:
+        headers = dict(came.headers or {})
+        seq = came.metadata.sequence.stream
+        brought = read_identity(headers.get("Nats-Msg-Id", ""))
+        identity = brought or encode_identity(f"nats.{self._stream}", self._epoch, seq)
+        place = f"stream {self._stream}, sequence {seq}"
+        return Arrival(Parcel(came.subject, headers, came.data, identity), place, lambda: self._acknowledge(came.reply))
+
+    def _acknowledge(self, reply: str) -> None:
+        self._acks.append(reply)
+        if self._acking is None:
+            self._acking = asyncio.get_running_loop().create_task(self._send_acks())
+
+    async def _send_acks(self) -> None:
+        try:
+            while self._acks:
+                acks, self._acks = self._acks, []
+                for reply in acks:
+                    await self._client.publish(reply, b"+ACK")
+        except Error:
+            pass  # the connection has ended: what is not acknowledged comes again, and is known
+        finally:
+            self._acking = None
+
+
+class Subscription:
+    """A core subscription: what is published while the route is connected, once, without an acknowledgement.
+
+    Args:
+        client: the connection.
+        pattern: the subjects.
+        queue_group: the group with which it shares them, "" for none.
+        names: says which subjects are the system's own.
+        take: takes what comes.
+        wait_for_room: returns when more may come.
+    """
+
+    def __init__(
+        self, client: Client, pattern: str, queue_group: str, names: Names, take: Take, wait_for_room: WaitForRoom
+    ) -> None:
+        self._client = client
+        self._pattern = pattern
+        self._queue_group = queue_group
+        self._names = names
+        self._take = take
+        self._wait_for_room = wait_for_room
+
+    async def run(self) -> None:
+        """Takes what comes until the connection ends."""
+        subscription: CoreSubscription = await self._client.subscribe(
+            self._pattern,
+            self._queue_group,
+            pending_msgs_limit=CORE_PENDING,
+            pending_bytes_limit=CORE_PENDING_BYTES,
+        )
+        async for came in subscription.messages:
+            await self._wait_for_room()
+            if not self._names.is_reserved(came.subject):
+                headers = dict(came.headers or {})
+                identity = read_identity(headers.get("Nats-Msg-Id", ""))
+                parcel = Parcel(came.subject, headers, came.data, identity)
+                self._take([Arrival(parcel, f"subject {came.subject}", _nothing)])
+
+
+def _nothing() -> None:
+    """Core NATS has no acknowledgement."""
