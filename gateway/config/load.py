@@ -23,6 +23,7 @@ from gateway.config.schema import (
     UnixConfig,
     WebSocketConfig,
     store_of,
+    with_taken_streams,
 )
 from gateway.errors import ConfigError
 from wire.reserved import STREAM_TOPICS
@@ -55,8 +56,8 @@ class Draft:
 
 
 def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
-    """Reads a configuration file; returns it, with relative paths made to begin at its folder, and its ``[[route]]``
-    tables as they are.
+    """Reads a configuration file; returns it, with relative paths made to begin at its folder and with the streams that
+    were taken of neighbours, and its ``[[route]]`` tables as they are.
 
     Raises:
         ConfigError: the file cannot be read, or keys are unknown, missing or not as expected: one line for each.
@@ -64,7 +65,7 @@ def load(path: Path) -> tuple[GatewayConfig, list[Table]]:
     source = ConfigSource(path)
     draft = draft_of(source)
     source.raise_errors()
-    return draft.config, draft.routes
+    return with_taken_streams(draft.config), draft.routes
 
 
 def draft_of(source: ConfigSource) -> Draft:

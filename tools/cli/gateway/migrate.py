@@ -10,7 +10,7 @@ import typer
 
 from gateway.config.errors import ConfigSource
 from gateway.config.load import draft_of, named_files
-from gateway.config.schema import GatewayConfig, store_of
+from gateway.config.schema import GatewayConfig, store_of, with_streams, with_taken_streams
 from gateway.errors import ConfigError, GatewayError
 from gateway.store import repair
 from gateway.store.repair import Move
@@ -46,7 +46,7 @@ def _read(path: Path) -> GatewayConfig:
     source = ConfigSource(path)
     config = draft_of(source).config
     source.raise_errors()
-    return config
+    return with_taken_streams(config)
 
 
 def _moves(old: GatewayConfig, old_path: Path, new: GatewayConfig, new_path: Path) -> Iterator[Move]:
@@ -54,7 +54,10 @@ def _moves(old: GatewayConfig, old_path: Path, new: GatewayConfig, new_path: Pat
     if old.name != new.name:
         raise ConfigError(f"{new_path}: name: {new.name!r}, expected {old.name!r} as in {old_path}")
     names, wanted = [["", *(one.name for one in config.stream)] for config in (old, new)]
-    if missing := [name for name in names if name not in wanted]:
+    missing = [name for name in names if name not in wanted]
+    if new.network.streams == "any":  # streams that were taken of neighbours are in no table
+        new = with_streams(new, missing)
+    elif missing:
         raise ConfigError(f"{new_path}: no [[stream]] is named {', '.join(map(repr, missing))}, as in {old_path}")
     for name in names:
         here, there = (Path(store_of(config, name).path).absolute() for config in (old, new))

@@ -49,6 +49,24 @@ def test_a_gateway_goes_on_in_another_folder_with_its_rules_and_streams(tmp_path
 
 
 @MOSQUITTO
+def test_a_stream_that_was_taken_of_a_neighbour_is_moved_too(tmp_path: Path) -> None:
+    gateway = made(tmp_path / "old", '[network]\nstreams = "any"\n[[stream]]\nname = "plant"\n')
+    (tmp_path / "old/rules").write_text("allow * publish,subscribe $SYS/STREAM/#\n")
+    with gateway.running() as process:
+        assert publish(gateway.port, "-D", "publish", "user-property", "hf-stream", "plant") == 0
+        process.stop()
+    gateway.path.write_text(gateway.path.read_text().replace('[[stream]]\nname = "plant"\n', ""))
+    done = migrate(gateway.path, tmp_path / "new/gateway.toml")
+    assert done.returncode == 0, done.stderr
+    assert "  2 streams, 1 messages, " in done.stdout
+    gateway.path = tmp_path / "new/gateway.toml"
+    with gateway.running() as process:
+        assert publish(gateway.port, "-D", "publish", "user-property", "hf-stream", "plant") == 0
+        process.stop()
+    assert messages_in(tmp_path / "new/store/streams/plant")[-1][1].seq == 2
+
+
+@MOSQUITTO
 def test_configurations_that_do_not_fit_are_named_with_what_is_wrong(tmp_path: Path) -> None:
     gateway = made(tmp_path / "old")
     (tmp_path / "old/rules").write_text("allow * publish,subscribe #\n")
