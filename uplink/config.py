@@ -21,7 +21,7 @@ from gateway.routes import (
     beside,
 )
 from uplink.connect.tls import TLS_FILES, RouteTlsConfig
-from uplink.foreign.config import ForeignConfig, NatsConfig
+from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
 from uplink.server import parse_server
 from uplink.shape import ShapeConfig
 from uplink.windows import check_window
@@ -34,7 +34,7 @@ INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 BATCH_BYTES_MAX = 8 << 20
-FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig}
+FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig, "amqp": AmqpConfig}
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
 
 
