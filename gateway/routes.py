@@ -34,7 +34,7 @@ from gateway.network.link import (
 )
 from gateway.network.topology import BadLinkStates
 from gateway.network.zones import Side, Zone
-from gateway.observe.links import Links
+from gateway.observe.links import Links, describe_all
 from gateway.pace import Shift, Slice
 from gateway.selectors import Selector
 from gateway.sessions.copies import Copies
@@ -183,6 +183,7 @@ __all__ = [
     "check_readable",
     "decode_link",
     "decode_mark",
+    "describe_all",
     "disjoint",
     "encode_frame",
     "encode_link",

@@ -12,13 +12,13 @@ import logging
 import os
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from gateway.routes import Links, ListenError
+from gateway.routes import Links, ListenError, describe_all
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped
 from uplink.routes import NoSuchRoute, Routes
 
@@ -44,6 +44,7 @@ class Request(msgspec.Struct, forbid_unknown_fields=True):
     file: str = ""
     filter: str = ""
     after: str = ""
+    stream: str = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=FILTERS_MOST)] = FILTERS_MOST
 
 
@@ -54,10 +55,10 @@ class Control:
         folder: the store's folder.
         routes: the gateway's routes.
         imports: imports backlogs of other gateways.
-        links: the links to neighbours.
+        links: the links to neighbours in each stream, those of the default stream first.
     """
 
-    def __init__(self, folder: Path, routes: Routes, imports: Imports, links: Links) -> None:
+    def __init__(self, folder: Path, routes: Routes, imports: Imports, links: Sequence[Links]) -> None:
         self._folder = folder
         self._routes = routes
         self._imports = imports
@@ -119,12 +120,18 @@ class Control:
             case "export":
                 return await routes.export(request.route, _absolute(request.file))
             case "network":
-                return await self._links.describe()
+                return await describe_all(self._links)
             case "interest":
-                return await self._links.interest(request.filter, request.after, request.limit)
+                return await self._links_of(request.stream).interest(request.filter, request.after, request.limit)
             case "import":
                 return await self._imports.import_file(_absolute(request.file))
         raise ValueError(f"no request is named {request.do!r}")
+
+    def _links_of(self, stream: str) -> Links:
+        for links in self._links:
+            if links.stream == stream:
+                return links
+        raise ValueError(f"no stream is named {stream!r}")
 
 
 def _absolute(file: str) -> Path:

@@ -206,6 +206,17 @@ class Links:
                 yield ListeningLink(session, self._network, self._log)
 
 
+async def describe_all(streams: Iterable[Links]) -> NetworkStatus:
+    """Returns the links of several streams together, in their order. Raises sqlite3.Error."""
+    found = [await links.describe() for links in streams]
+    return NetworkStatus(
+        found[0].gateway,
+        [link for one in found for link in one.links],
+        sum(one.duplicates for one in found),
+        "; ".join(dict.fromkeys(one.problem for one in found if one.problem)),
+    )
+
+
 def _never_up(neighbour: NeighbourConfig) -> LinkStatus:
     return LinkStatus(
         "",

@@ -47,6 +47,9 @@ def show(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=FILTERS_MOST, help="The most filters to list.")
     ] = FILTERS,
+    stream: Annotated[
+        str, typer.Option("--stream", metavar="NAME", help="List those of a stream; without it of the default stream.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show the links of the gateway to its neighbours, and what is wanted over them."""
@@ -56,8 +59,8 @@ def show(
         except WireError as error:
             fail(COMMAND, f"--filter: {error}")
     found = answer(COMMAND, config, "network")
-    if with_interest or topic_filter or after:
-        page = answer(COMMAND, config, "interest", filter=topic_filter, after=after, limit=limit)
+    if with_interest or topic_filter or after or stream:
+        page = answer(COMMAND, config, "interest", filter=topic_filter, after=after, stream=stream, limit=limit)
         found |= {"filters": page["filters"], "has_more": page["has_more"]}
     if as_json:
         typer.echo(msgspec.json.encode(found).decode())

@@ -101,3 +101,23 @@ def test_a_gateway_without_neighbours_says_so(tmp_path: Path) -> None:
     done = check("network", "show", "--config", str(gateway.path))
     text = f"holdfast network show: no gateway runs on the store {tmp_path}/store\n"
     assert (done.returncode, done.stderr) == (1, text)
+
+
+def test_links_of_streams_are_shown_behind_those_of_the_default_stream(tmp_path: Path) -> None:
+    for name in "ma":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rules").write_text(f"{RULES}allow * publish,subscribe $SYS/STREAM/#\n")
+    stream = '[network]\nsummary = ["$SYS/STREAM/plant/t/#"]\n[[stream]]\nname = "plant"\n'
+    m = Gateway(tmp_path / "m", 'acl = "rules"', '[[stream]]\nname = "plant"\n[[neighbour]]\nname = "a"\n', name="m")
+    route = f'[[route]]\nname = "to-m"\nbroker = "mqtt://127.0.0.1:{m.port}"\n[route.neighbour]\nname = "m"\n'
+    a = Gateway(tmp_path / "a", 'acl = "rules"', stream + route, name="a")
+    with m.running(), a.running():
+        found = shown(m, lambda found: [one["wanted"] for one in found["links"]] == [0, 1])
+        assert [(one["neighbour"], one["connected"]) for one in found["links"]] == [("a", True), ("a", True)]
+        assert [line.split()[0] for line in show(a, "--stream", "plant").splitlines()[1:3]] == [
+            "a-to-m",
+            "a-to-m@plant",
+        ]
+        assert show(m, "--stream", "plant").splitlines()[-1].split() == ["t/#", found["links"][1]["name"], "-"]
+        with pytest.raises(ControlFailed, match="no stream is named 'other'"):
+            ask(tmp_path / "m/store", "interest", stream="other")
