@@ -1,6 +1,6 @@
 """The ``[[route]]`` tables of the gateway's configuration file."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,7 @@ from gateway.routes import (
     beside,
 )
 from uplink.connect.tls import TLS_FILES, RouteTlsConfig
-from uplink.foreign.config import ForeignConfig, NatsConfig
+from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
 from uplink.server import parse_server
 from uplink.shape import ShapeConfig
 from uplink.windows import check_window
@@ -34,7 +34,7 @@ INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 BATCH_BYTES_MAX = 8 << 20
-FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig}
+FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig, "amqp": AmqpConfig}
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
 
 
@@ -403,7 +403,7 @@ def decode_routes(file: Path, tables: list[Table]) -> list[AnyRoute]:
     return list(routes.values())
 
 
-def check_streams(source: ConfigSource, routes: Mapping[int, AnyRoute], streams: Sequence[str]) -> None:
+def check_streams(source: ConfigSource, routes: dict[int, AnyRoute], streams: Sequence[str]) -> None:
     """Adds an error for each stream that a route names and the gateway has not."""
     known = ", ".join(map(repr, streams)) or "none: there is no [[stream]]"
     for number, route in routes.items():
@@ -426,9 +426,7 @@ def with_streams(routes: Iterable[AnyRoute], streams: Sequence[str]) -> Iterator
     """
     for route in routes:
         yield route
-        if not isinstance(route, RouteConfig) or route.stream:
-            continue
-        if route.neighbour is None or route.neighbour.name is None:
+        if not isinstance(route, RouteConfig) or not (route.neighbour and route.neighbour.name) or route.stream:
             continue
         for stream in streams if route.neighbour.streams is None else route.neighbour.streams:
             yield msgspec.structs.replace(
@@ -447,11 +445,6 @@ def _conditions_in(stream: str, conditions: Iterable[SelectConfig]) -> Iterator[
     for one in conditions:
         if one.topic.startswith(prefix):
             yield msgspec.structs.replace(one, topic=one.topic.removeprefix(prefix))
-
-
-def stream_of(route: AnyRoute) -> str:
-    """Returns the stream of a route, "" for the default one, which routes to foreign systems are in."""
-    return route.stream if isinstance(route, RouteConfig) else ""
 
 
 def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, AnyRoute]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
 from uplink.carry import export_backlog
-from uplink.config import AnyRoute, RouteConfig, queue_config, stream_of, with_streams
+from uplink.config import AnyRoute, RouteConfig, queue_config, with_streams
 from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RouteQueue
@@ -50,7 +50,7 @@ class Routes:
             others = {name: one for name, one in services.streams.items() if one is not services}
             self._places |= {name: _Place(one.log, one.endings, one) for name, one in others.items()}
         self._configured, configs = configs, self._in_all_streams(configs)
-        self._stream_of = {config.name: stream_of(config) for config in configs}
+        self._stream_of = {config.name: _stream(config) for config in configs}
         self._wanted = configs
         self._is_changed = Signal()
         self._changing = asyncio.Lock()
@@ -119,11 +119,11 @@ class Routes:
         """Returns the routes, with a link for each stream that is carried; some streams may begin at the next start."""
         found = []
         for config in with_streams(configs, [stream for stream in self._places if stream]):
-            if stream_of(config) in self._places:
+            if _stream(config) in self._places:
                 found.append(config)
             else:
                 logger.warning(
-                    "route %s: it begins with the next start, as stream %s does", config.name, stream_of(config)
+                    "route %s: it begins with the next start, as stream %s does", config.name, _stream(config)
                 )
         return found
 
@@ -136,11 +136,11 @@ class Routes:
             self._serving.pop(name, None)
             self._left.pop(name, None)
             queue, config = queues.get(name), wanted.get(name)
-            if config is not None and stream_of(config) != self._stream_of.setdefault(name, stream_of(config)):
+            if config is not None and _stream(config) != self._stream_of.setdefault(name, _stream(config)):
                 if queue is not None:
                     queue.change(None, self._place_of(name).endings)
                     self._start(self._leave(f"{name} before", self._stream_of[name], queue))
-                queue, self._stream_of[name] = None, stream_of(config)
+                queue, self._stream_of[name] = None, _stream(config)
             if queue is not None:
                 place = self._place_of(name)
                 queue.change(None if config is None else queue_config(config), place.endings)
@@ -159,8 +159,8 @@ class Routes:
         await self._name_left(left)
 
     def _route(self, config: AnyRoute, queue: RouteQueue | None = None) -> Route | ForeignRoute:
-        place = self._place_of(config.name)
         route: Route | ForeignRoute
+        place = self._place_of(config.name)
         if isinstance(config, RouteConfig):
             route = Route(config, self._gateway_name, place.log, queue, place.services)
         else:
@@ -260,7 +260,7 @@ class Routes:
 
     def links(self, stream: str = "") -> list[DiallingEnd]:
         """Returns the ends of the links that this gateway dials, for one stream."""
-        routes = [route for route in self._serving.values() if stream_of(route.config) == stream]
+        routes = [route for route in self._serving.values() if _stream(route.config) == stream]
         return [route.link for route in routes if route.link is not None]
 
     def queues(self) -> list[RouteQueue]:
@@ -285,6 +285,11 @@ class _Place:
     log: MessageLog
     endings: Endings
     services: Services | None
+
+
+def _stream(config: AnyRoute) -> str:
+    """Returns the stream of a route; routes to other systems than MQTT brokers are of the default stream."""
+    return config.stream if isinstance(config, RouteConfig) else ""
 
 
 def _has_neighbour(config: AnyRoute | None) -> bool:

@@ -18,6 +18,8 @@ from cloud.tables.schema import Table
 
 _TEXT_MAX = 64
 """Longer limits of a text column are left out of the statistics."""
+_GROUP_ROWS = 131_072
+"""The most rows of a row group: readers skip those that hold other devices."""
 _CHANGES = "_change_data"
 _NO_STATISTICS = {"payload", "value_data", "reason", "value_string"}
 
@@ -52,7 +54,7 @@ class DataFileWriter:
         """Adds rows, which have the table's columns in any order. Raises CheckFailed and OSError."""
         rows = rows.select(self._table.arrow_schema.names).cast(self._table.arrow_schema)
         check(self._table, rows)
-        self._writer.write_table(rows)
+        self._writer.write_table(rows, _GROUP_ROWS)
         self.rows += rows.num_rows
 
     def close(self) -> DataFile:

@@ -56,17 +56,26 @@ def known_intervals(rows: pa.Table) -> Known:
 def batches_of(tables: Tables, rows: pa.Table, suspects: Sequence[Suspect]) -> list[Interval]:
     """Returns the intervals of batches that hold identities of the suspects, by the ledger's rows."""
     holding = _overlapping(rows, suspects)
-    first, last = pc.field("first_batch"), pc.field("batch")
     # Rows that became one before there was the table `arrivals` name the batches themselves.
+    first, last = pc.field("first_batch"), pc.field("batch")
     joined = (first < last) & (last <= tables.last_batch(ARRIVALS))
-    found = [holding.filter(~joined)]
+    batches = _batches(holding.filter(~joined))
     apart = holding.filter(joined)
-    if apart.num_rows:
-        batches = (last >= pc.min(apart["first_batch"])) & (first <= pc.max(apart["batch"]))
-        of_origins = pc.field("origin").isin(pc.unique(apart["origin"]))
-        found.append(_overlapping(tables.rows(ARRIVALS, _COLUMNS, batches & of_origins), suspects))
-    every = pa.concat_tables(found).group_by(["first_batch", "batch"]).aggregate([])
-    return intervals.merge(zip(*(every[name].to_pylist() for name in ("first_batch", "batch")), strict=True))
+    groups = intervals.merge(_batches(apart))
+    of_origins = pc.field("origin").isin(pc.unique(apart["origin"]))
+    for file in tables.files(ARRIVALS):
+        limits = file.full_limits()
+        (low, _), (_, high) = (limits.get(name, (0, 1 << 62)) for name in ("first_batch", "batch"))
+        if intervals.intersect(groups, [(low, high)]):
+            # One after the other: those of 4,096 batches together would need gigabytes.
+            arrived = tables.dataset(ARRIVALS, [file]).to_table(_COLUMNS, filter=of_origins)
+            batches |= _batches(_overlapping(arrived, suspects))
+    return intervals.merge(batches)
+
+
+def _batches(rows: pa.Table) -> set[Interval]:
+    found = rows.group_by(["first_batch", "batch"]).aggregate([])
+    return set(zip(found["first_batch"].to_pylist(), found["batch"].to_pylist(), strict=True))
 
 
 def _overlapping(rows: pa.Table, suspects: Sequence[Suspect]) -> pa.Table:

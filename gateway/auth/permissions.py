@@ -137,7 +137,7 @@ class Permissions:
         """Whether it may receive every message that a valid topic filter matches."""
         if self._rules is not self._access.rules:
             self._read_rules()
-        return self._rules is None or _allows_all(self._subscribe, split(topic_filter))
+        return self._rules is None or _allows_all(self._subscribe, (*self._prefix, *split(topic_filter)))
 
     def may_ask_for_answers(self, response_topic: str) -> bool:
         """Whether its PUBLISH may name a response topic: one that it may publish to or receive itself.

@@ -15,7 +15,8 @@ ADMINISTRATIVE = ipaddress.IPv4Network("239.0.0.0/8")  # RFC 2365: no group of a
 
 class MulticastConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """A [multicast group](multicast.md): messages that many receivers of the LAN get in one UDP datagram, at QoS 0. Its
-    receivers get the keys over TLS, so a listener needs `tls`. Datagrams are authentic and not secret."""
+    receivers get the keys over TLS, so a listener needs `tls`. Datagrams are authentic and not secret. The messages are
+    those of the default stream."""
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[\w.-]{1,64}$")]
     """The group's name: letters, digits, `_`, `.` and `-`."""

@@ -422,8 +422,9 @@ class Connection:
             client.stop()
         if self._session is not None and self._session.connection is self:
             self._leave(self._session, was_accepted=client is not None)
-        if self._visits is not None:
-            self._visits.leave()
+        visits, self._visits = self._visits, None  # likewise
+        if visits is not None:
+            visits.leave()
         self._flush()
         self._port.close()
         self._set_timer(None)

@@ -63,7 +63,7 @@ class Subscribing:
         except BadSelector as error:
             raise SubscribeRefused(f"{SELECT_PROPERTY}: {error}") from error
         if self._multicast.asks(packet):
-            return await self._subscribe_to_multicast(packet, selector)
+            return await self._subscribe_to_multicast(packet, selector, naming)
         select = selector.text if selector else ""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER, [0])[0]
         codes = []
@@ -111,12 +111,14 @@ class Subscribing:
         return codes, owed
 
     async def _subscribe_to_multicast(
-        self, packet: Subscribe, selector: Selector | None
+        self, packet: Subscribe, selector: Selector | None, naming: str
     ) -> tuple[list[int], list[Owed]]:
         """Replaces subscriptions by those over multicast; the retained messages come over this connection."""
         try:
             if selector is not None:
                 raise BadMulticast("a selector cannot be kept over multicast")
+            if naming:
+                raise BadMulticast("a subscription that names its stream does not go over multicast")
             group = self._multicast.choose(packet)
         except BadMulticast as error:
             raise SubscribeRefused(f"{MULTICAST_PROPERTY}: {error}") from error
@@ -124,7 +126,7 @@ class Subscribing:
         if replaced := [one for one in topic_filters if self._session.subscription(one) is not None]:
             await self.unsubscribe(replaced)
         if self._session.connection is not self._connection:
-            return [], []
+            return [UNSPECIFIED_ERROR] * len(topic_filters), []
         self._multicast.join(group, topic_filters)
         searches = {
             topic_filter: _NewSearch(Wanted(topic_filter, 0, self._services.log.head), False)

@@ -165,7 +165,7 @@ async def test_a_statement_counts_a_retained_message_that_goes_by_itself_among_b
 async def test_a_batch_has_no_more_runs_of_numbers_than_a_property_may_name(tmp_path: Path) -> None:
     count, past_ms = 4400, int(time.time() * 1000) - 1
     async with scripted_broker() as broker, opened(tmp_path) as log:
-        route = route_to(broker, log, batch_max_messages=10_000)
+        route = route_to(broker, log, batch_max_messages=10_000, batch_max_age_ms=4000)  # no batch ends by its age
         messages = [Message("a", b"%d" % one, expires_ms=past_ms if one % 2 else 0) for one in range(1, count + 1)]
         for at in range(0, count, 400):
             await log.submit(messages[at : at + 400])

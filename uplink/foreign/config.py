@@ -17,6 +17,7 @@ from uplink.shape import ShapeConfig
 
 WINDOW_MAX = 4096
 NATS_PORTS = {"nats": 4222, "tls": 4222}
+AMQP_PORTS = {"amqp": 5672, "amqps": 5671}
 ENCRYPTED = ("tls", "amqps")
 Qos = Annotated[int, msgspec.Meta(ge=0, le=2)]
 
@@ -74,6 +75,24 @@ class NatsIncomingConfig(Checked, forbid_unknown_fields=True, frozen=True):
                 yield key, f"{value!r}, expected a name without blanks, dots, slashes and wildcards"
 
 
+class AmqpIncomingConfig(Checked, forbid_unknown_fields=True, frozen=True):
+    """Messages that a route to an AMQP broker imports, as `[[route.incoming]]`."""
+
+    address: NonEmpty
+    """The source address, such as `/queue/commands` at RabbitMQ. A durable queue keeps messages while the route is not
+    connected."""
+
+    topic: str = "#"
+    """The topic filter that names of messages have to match; others are set aside."""
+
+    qos: Qos = 1
+    """The QoS that they have here. With 0 only clients that are connected get them, and none is stored."""
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from errors_in_filter("topic", values.get("topic", "#"))
+
+
 class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """What all routes to foreign systems have."""
 
@@ -107,11 +126,6 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
     qos0: Literal["store", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0, as for other routes."""
-
-    subscribe_mode: SubscribeMode = "cover"
-    """What happens where topic filters of `incoming` match the same topic name, so that a message would come twice.
-    `"exact"`: the gateway does not start with them. `"cover"`: the route subscribes to the least filters that cover
-    them without an overlap. `"all"`: it subscribes to each as it is. EMS: `subscribe_mode`."""
 
     export_headers: bool = True
     """Whether QoS, RETAIN flag, content type, response topic, correlation data, payload format and expiry go as
@@ -228,6 +242,11 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
     the one with the fewest messages that it has not acknowledged. `"sorted"`: the lowest name of those that are there.
     EMS: `lb_mode`."""
 
+    subscribe_mode: SubscribeMode = "cover"
+    """What happens where topic filters of `incoming` match the same topic name, so that a message would come twice.
+    `"exact"`: the gateway does not start with them. `"cover"`: the route subscribes to the least filters that cover
+    them without an overlap. `"all"`: it subscribes to each as it is. EMS: `subscribe_mode`."""
+
     incoming: list[NatsIncomingConfig] = msgspec.field(default_factory=list)
     """What the route imports, as `[[route.incoming]]`."""
 
@@ -255,6 +274,41 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
             yield from _errors_in_overlaps([one.topic for one in values.get("incoming", ()) if one is not None])
         elif values.get("subscribe_mode") == "cover":
             yield from _errors_in_sources([one for one in values.get("incoming", ()) if one is not None])
+
+
+class AmqpConfig(ForeignConfig, tag_field="kind", tag="amqp", frozen=True, kw_only=True):
+    """A route to a broker that speaks AMQP 1.0, such as RabbitMQ with its plugin. See [Foreign
+    transports](foreign.md#amqp-10)."""
+
+    dialect: ClassVar[Dialect] = names.AMQP
+
+    servers: tuple[str, ...] = ("amqp://127.0.0.1:5672",)
+    """The servers, as `amqp://host:port` or, with TLS, `amqps://host:port`; the ports are 5672 and 5671 where they are
+    left out. Whenever the route connects, it tries them in their order."""
+
+    address: NonEmpty
+    """The target address to which messages go: at RabbitMQ `/queue/NAME`, which makes a durable queue where there is
+    none. Their subject is the topic name in AMQP's form, which is the routing key at `/exchange/NAME`; RabbitMQ
+    accepts, and drops, what such an exchange routes to no queue."""
+
+    virtual_host: NonEmpty | None = None
+    """The virtual host: at RabbitMQ `/` without it."""
+
+    incoming: list[AmqpIncomingConfig] = msgspec.field(default_factory=list)
+    """What the route imports, as `[[route.incoming]]`."""
+
+    @property
+    def wanted(self) -> list[tuple[str, int]]:
+        return [(one.topic, one.qos) for one in self.incoming]
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from super().errors_in(values)
+        yield from _errors_in_servers(values, AMQP_PORTS)
+        addresses = [one.address for one in values.get("incoming", ()) if one is not None]
+        for number, address in enumerate(addresses):
+            if address in addresses[:number]:
+                yield f"incoming[{number}].address", f"two sources have the address {address!r}"
 
 
 def _errors_in_servers(values: dict[str, Any], ports: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -126,6 +126,9 @@ class Import:
             self.puback(identifier, reason_code, reason)
 
     def _take(self, arrival: Arrival) -> None:
+        if arrival.fault:
+            self._set_aside(arrival, arrival.fault)
+            return
         try:
             topic = self._names.topic_of(arrival.parcel.name)
             qos = self._qos_of(topic)

@@ -1,7 +1,7 @@
 """The foreign systems that a route can lead to: a new one is a line here, and its own file."""
 
 from uplink.foreign.balance import Receivers
-from uplink.foreign.config import ForeignConfig, NatsConfig
+from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
 from uplink.foreign.transport import Login, Transport, TransportDown
 
 
@@ -9,9 +9,13 @@ def transport_for(config: ForeignConfig, gateway_name: str, login: Login, receiv
     """Returns a connection that is yet to be made. Raises TransportDown: the client library is not installed."""
     try:
         if isinstance(config, NatsConfig):
-            from uplink.foreign.nats import Nats  # the library is optional, and takes memory
+            from uplink.foreign.nats import Nats  # the libraries take memory, and may not be installed
 
             return Nats(config, gateway_name, login, receivers)
+        if isinstance(config, AmqpConfig):
+            from uplink.foreign.amqp import Amqp
+
+            return Amqp(config, gateway_name, login)
     except ModuleNotFoundError as error:
         raise TransportDown(f"{error}: install the extra for this kind of route") from None
     raise TransportDown(f"route {config.name!r} is of no kind that is known")

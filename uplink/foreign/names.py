@@ -41,6 +41,10 @@ NATS = Dialect("*", ">", True, re.compile(r"\$|_INBOX$"))
 """Subjects [docs.nats.io, "Subject-Based Messaging"]."""
 
 
+AMQP = Dialect("*", "#", False, re.compile(r"(?!)"))
+"""Routing keys of a topic exchange [AMQP 0-9-1, section 3.1.3.3]."""
+
+
 class Names:
     """Translates names for one route.
 

@@ -61,15 +61,17 @@ Answered = Callable[[Answer], None]
 
 
 class Arrival(NamedTuple):
-    """A message that came, or what came in the place of one.
+    """A message that came.
 
     ``place`` names it for people. ``acknowledge`` says that the gateway has it for good. Without that it comes again,
-    over this connection or the next one, where the other system has acknowledgements.
+    over this connection or the next one, where the other system has acknowledgements. ``fault`` is why it can be no
+    message here, "" if it may be one.
     """
 
     parcel: Parcel
     place: str
     acknowledge: Callable[[], None]
+    fault: str = ""
 
 
 Take = Callable[[Sequence[Arrival]], None]

@@ -9,7 +9,7 @@ from gateway.config.load import load
 from tools.cli.gateway.reference import PAGE, TABLES, renew
 from uplink.config import FOREIGN, RouteConfig, RouteNeighbourConfig
 from uplink.connect.tls import RouteTlsConfig
-from uplink.foreign.config import NatsIncomingConfig
+from uplink.foreign.config import AmqpIncomingConfig, NatsIncomingConfig
 from uplink.shape import ShapeConfig
 
 
@@ -22,7 +22,7 @@ def test_the_tables_on_the_page_are_those_of_the_schema() -> None:
 def test_every_table_of_the_schema_is_on_the_page() -> None:
     keys = (*vars(schema).values(), *vars(network).values())
     tables = {one for one in keys if isinstance(one, type) and one.__name__.endswith("Config")}
-    foreign = {*FOREIGN.values(), NatsIncomingConfig}
+    foreign = {*FOREIGN.values(), NatsIncomingConfig, AmqpIncomingConfig}
     assert set(TABLES.values()) == tables | foreign | {RouteConfig, RouteNeighbourConfig, RouteTlsConfig, ShapeConfig}
 
 

@@ -178,6 +178,8 @@ async def test_without_tls_no_key_is_handed_out(tmp_path: Path) -> None:
         (["displays/1"], 0, {"name": "hall"}, "there is no multicast group 'hall'"),
         (["other/1"], 0, {"name": "wall"}, "the multicast group 'wall' does not have all that 'other/1' matches"),
         (["$share/g/displays/1"], 0, {}, "a shared subscription does not go over multicast"),
+        (["$SYS/STREAM/default/displays/1"], 0, {}, "a subscription that names its stream does not go over"),
+        (["displays/1"], 0, {"user_properties": [("hf-stream", "default")]}, "a subscription that names its stream"),
         (["displays/1"], NO_LOCAL, {}, "No Local cannot be kept over multicast"),
         (["displays/1"], 0, {"user_properties": [("hf-multicast", "wall")]}, "expected one user property hf-multicast"),
         (["displays/1"], 0, {"user_properties": [("hf-select", "a = 1")]}, "a selector cannot be kept over multicast"),
@@ -218,6 +220,17 @@ async def test_a_gateway_without_groups_says_so(tmp_path: Path) -> None:
     async with sending(tmp_path, multicast=[]) as broker:
         client = await secure(tmp_path, broker)
         assert reason_of(await ask(client, "displays/#")) == "hf-multicast: there are no multicast groups"
+
+
+async def test_a_packet_that_names_its_stream_for_some_filters_gets_the_key_for_the_others(tmp_path: Path) -> None:
+    async with sending(tmp_path) as broker:
+        client, publisher = await secure(tmp_path, broker), await plain(broker)
+        answer = await ask(client, "$SYS/STREAM/default/displays/1", "displays/2")
+        assert answer.reason_codes == [IMPLEMENTATION_SPECIFIC_ERROR, 0]
+        display = Display(client)
+        display.take(*keys_in(answer))
+        await publisher.publish("displays/2", b"x")
+        assert await display.payloads(1) == [b"x"]
 
 
 async def test_a_key_needs_the_right_to_all_topics_of_the_group(tmp_path: Path) -> None:

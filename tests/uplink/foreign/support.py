@@ -14,7 +14,8 @@ from gateway.broker import Broker
 from tests.gateway.support import running as running_broker
 from tests.uplink.support import serving
 from tools.lab.testing.nats import NatsServer, NatsUnavailable
-from uplink.foreign.config import NatsConfig
+from tools.lab.testing.rabbitmq import RabbitMq, RabbitMqUnavailable
+from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
 from uplink.foreign.route import ForeignRoute
 
 nats = pytest.importorskip("nats", reason="nats-py is not installed")
@@ -37,6 +38,31 @@ def nats_server(folder: Path, lines: str = "") -> Iterator[NatsServer]:
         server.kill()
 
 
+@contextmanager
+def rabbitmq(folder: Path) -> Iterator[RabbitMq]:
+    """A running RabbitMQ. The test is skipped where there is none, or no library to speak to it."""
+    pytest.importorskip("proton", reason="python-qpid-proton is not installed")
+    try:
+        broker = RabbitMq(folder / "rabbitmq")
+    except RabbitMqUnavailable as error:
+        pytest.skip(str(error))
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+def amqp_config(broker: RabbitMq, folder: Path, **keys: Any) -> AmqpConfig:
+    """The table of a route to the broker, as it is read from a file."""
+    password = folder / "guest.password"
+    password.write_text("guest\n")
+    password.chmod(0o600)
+    login = {"user": "guest", "password_file": str(password)}
+    usual = {"kind": "amqp", "servers": [broker.url], "address": "/queue/telemetry", **login, **FAST, "name": "amqp"}
+    return msgspec.convert({**usual, **keys}, AmqpConfig)
+
+
 def nats_config(server: NatsServer, **keys: Any) -> NatsConfig:
     """The table of a route to the server, as it is read from a file."""
     return msgspec.convert({"kind": "nats", "servers": [server.url], **FAST, **keys}, NatsConfig)
@@ -53,7 +79,7 @@ async def connected(server: NatsServer, **keys: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def routed(folder: Path, config: NatsConfig, **settings: Any) -> AsyncIterator[tuple[Broker, ForeignRoute]]:
+async def routed(folder: Path, config: ForeignConfig, **settings: Any) -> AsyncIterator[tuple[Broker, ForeignRoute]]:
     """A gateway with a route that runs."""
     async with running_broker(folder, **settings) as broker:
         route = ForeignRoute(config, "gateway-1", broker.log, services=broker.services)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uplink.foreign.names import NATS, Dialect, Names, NoName
+from uplink.foreign.names import AMQP, NATS, Dialect, Names, NoName
 from uplink.foreign.wildcards import overlaps, patterns
 from wire.topics import matches
 
-DIALECTS = [NATS]
+DIALECTS = [NATS, AMQP]
 LEVELS = st.sampled_from(["a", "b", "b.c", "$x"])
 TOPICS = st.lists(LEVELS, min_size=1, max_size=4).map("/".join)
 FILTERS = st.lists(st.one_of(LEVELS, st.just("+")), min_size=1, max_size=3).flatmap(

@@ -254,11 +254,12 @@ async def test_what_a_receiver_gives_up_is_set_aside(tmp_path: Path) -> None:
 async def test_messages_are_shared_among_receivers(tmp_path: Path) -> None:
     with nats_server(tmp_path) as server:
         keys = {"stream": "S", "receivers": ["r2", "r1"], "balance": "round_robin"}
-        async with connected(server) as client, routed(tmp_path, nats_config(server, **keys)) as (broker, route):
+        async with connected(server) as client:
             await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
-            await append(broker.log, range(1, 5))
-            await drained(route)
-            subjects = [one.subject for one in await stored_in(client, "S")]
+            async with routed(tmp_path, nats_config(server, **keys)) as (broker, route):
+                await append(broker.log, range(1, 5))
+                await drained(route)
+                subjects = [one.subject for one in await stored_in(client, "S")]
         assert subjects == ["telemetry.a.r2", "telemetry.a.r1"] * 2
 
 

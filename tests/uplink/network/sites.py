@@ -30,8 +30,8 @@ class Site:
     Args:
         folder: its folder.
         name: its name.
-        keys: more of its configuration. With ``realtime=True`` it has a real-time listener as well, and ``sockets`` are
-            more listeners.
+        keys: more of its configuration, and ``sockets``: more listeners. With ``realtime=True`` it has a real-time
+            listener as well.
     """
 
     def __init__(self, folder: Path, name: str, **keys: Any) -> None:

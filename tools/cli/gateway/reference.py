@@ -16,7 +16,7 @@ from gateway.config import multicast, network, streams
 from gateway.config import schema as config
 from uplink.config import RouteConfig, RouteNeighbourConfig
 from uplink.connect.tls import RouteTlsConfig
-from uplink.foreign.config import NatsConfig, NatsIncomingConfig
+from uplink.foreign.config import AmqpConfig, AmqpIncomingConfig, NatsConfig, NatsIncomingConfig
 from uplink.shape import ShapeConfig
 
 PAGE = Path(__file__).parents[3] / "docs/reference/gateway-config.md"
@@ -49,6 +49,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[[route.outgoing]]`, `[[route.incoming]]`": network.SelectConfig,
     '`[[route]]` with `kind = "nats"`': NatsConfig,
     '`[[route.incoming]]` with `kind = "nats"`': NatsIncomingConfig,
+    '`[[route]]` with `kind = "amqp"`': AmqpConfig,
+    '`[[route.incoming]]` with `kind = "amqp"`': AmqpIncomingConfig,
 }
 
 

@@ -228,6 +228,51 @@ def zones_without_full_mesh(plan: Plan) -> Iterator[Finding]:
             yield links[0].finding("neighbour.zone", f'{text}, or make the zone hops = "multi"')
 
 
+def streams_apart(plan: Plan) -> Iterator[Finding]:
+    """Streams that two gateways have and that a gateway between them has not, so that their messages never meet."""
+    names = dict.fromkeys(one.name for site in plan.sites for one in site.config.stream)
+    linked = [(link.dialling, link.listening, link) for link in plan.links if link.listening is not None]
+    for name in names:
+        holders = [site for site in plan.sites if any(one.name == name for one in site.config.stream)]
+        carrying = [(one, other) for one, other, link in linked if _carries(link, name)]
+        for site in holders[1:]:
+            if site in _reached(holders[0], carrying):
+                continue
+            path = _reached(holders[0], [(one, other) for one, other, _ in linked]).get(site)
+            if path is not None:
+                between = next((one for one in path if not _has_stream(one, name)), site)
+                way = " - ".join(one.name for one in path)
+                text = (
+                    f"stream {name!r} is at {holders[0].name!r} and {site.name!r}, and the path {way} does not carry it"
+                )
+                add = f'add [[stream]] with name = "{name}", or streams = "any" to [network]'
+                if between is site:
+                    add = "a route on the path has `neighbour.streams` without it: add it there"
+                yield Finding(between.file, "stream", f"{text}: {add}")
+
+
+def _has_stream(site: Site, name: str) -> bool:
+    return site.config.network.streams == "any" or any(one.name == name for one in site.config.stream)
+
+
+def _carries(link: PlannedLink, stream: str) -> bool:
+    chosen = link.neighbour.streams
+    ends = link.dialling, link.listening
+    return (chosen is None or stream in chosen) and all(site is not None and _has_stream(site, stream) for site in ends)
+
+
+def _reached(start: Site, links: list[tuple[Site, Site]]) -> dict[Site, list[Site]]:
+    """Returns the gateways to which links lead from one, each with the path."""
+    found = {start: [start]}
+    waiting = [start]
+    for site in waiting:
+        for one, other in [*links, *((other, one) for one, other in links)]:
+            if one is site and other not in found:
+                found[other] = [*found[site], other]
+                waiting.append(other)
+    return found
+
+
 def colliding_wildcards(plan: Plan) -> Iterator[Finding]:
     """Filters for ordinary brokers that overlap, and what becomes of them."""
     for link in plan.links:
@@ -268,6 +313,7 @@ LOOKS: tuple[Look, ...] = (
     missing_rules,
     redundant_paths,
     zones_without_full_mesh,
+    streams_apart,
     colliding_wildcards,
     interest_without_limit,
 )

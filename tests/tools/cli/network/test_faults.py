@@ -224,3 +224,26 @@ def test_interest_that_is_kept_without_a_limit_is_a_warning(limit: str, table: s
 def test_a_thousand_gateways_in_a_tree_are_right() -> None:
     files = {f"g{n}": gateway(f"g{n}", *([route(f"g{n // 2}", f"g{n // 2}")] if n > 1 else [])) for n in range(1, 1001)}
     assert texts(files) == []
+
+
+STREAM = '[[stream]]\nname = "plant"'
+
+
+def test_a_stream_that_is_missing_between_two_gateways_that_have_it_is_a_fault() -> None:
+    files = {"A": gateway("A", route("M", "M"), STREAM), "M": gateway("M", route("B", "B")), "B": gateway("B", STREAM)}
+    (found,) = texts(files)
+    assert found == (
+        "M.toml: stream: stream 'plant' is at 'A' and 'B', and the path A - M - B does not carry it: "
+        'add [[stream]] with name = "plant", or streams = "any" to [network]'
+    )
+    for cure in (STREAM, '[network]\nstreams = "any"'):
+        assert not texts(files | {"M": gateway("M", route("B", "B"), cure)})
+    other = '[[stream]]\nname = "other"'
+    chosen = {"A": gateway("A", route("B", "B", 'streams = ["other"]'), STREAM, other)}
+    (found,) = texts(chosen | {"B": gateway("B", STREAM)})
+    assert "a route on the path has `neighbour.streams` without it" in found
+
+
+def test_a_stream_of_one_gateway_alone_and_one_of_gateways_that_are_not_linked_are_right() -> None:
+    assert not texts({"A": gateway("A", route("B", "B"), STREAM), "B": gateway("B")})
+    assert not texts({"A": gateway("A", STREAM), "B": gateway("B", STREAM)})

@@ -41,9 +41,9 @@ class Part(enum.StrEnum):
     REALTIME = "realtime"
     MIGRATION = "migration"
     TREE = "tree"
-    STREAMS = "streams"
     MULTICAST = "multicast"
     NATS = "nats"
+    STREAMS = "streams"
 
 
 def network(
@@ -69,9 +69,9 @@ def network(
         Part.REALTIME: lambda folder: rates.realtime(folder, seconds),
         Part.MIGRATION: lambda folder: migration.migration(folder, messages),
         Part.TREE: lambda _: tree.tree(gateways),
-        Part.STREAMS: lambda folder: streams.streams(folder, seconds),
         Part.MULTICAST: lambda folder: multicast.multicast(folder, seconds, datagrams),
         Part.NATS: lambda folder: foreign.export(folder, exported),
+        Part.STREAMS: lambda folder: streams.streams(folder, seconds),
     }
     with (
         failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
