@@ -9,11 +9,13 @@ from gateway.config.load import load
 from gateway.errors import ConfigError
 from tests.gateway.streams.support import PLANT, WAYS, Way, client, naming, publish, subscribe
 from tests.gateway.support import Client, running
+from tools.cli.gateway.config import read_configuration
 from wire import properties as p
 from wire.codec.connect import Will
 from wire.codec.packets import Connack, Disconnect, Puback, Pubrec, Suback
 
 PREFIX = WAYS["writes a prefix"]
+HEAD = 'name = "site"\nstore.path = "store"\n'
 WRONG = {
     "is served nowhere": (Way("", "$SYS/STREAM/office/t"), "no stream 'office' is served here"),
     "is named by the property and served nowhere": (Way("", named="office"), "no stream 'office' is served here"),
@@ -99,7 +101,12 @@ async def test_a_message_of_qos_0_to_a_stream_that_is_served_nowhere_ends_the_co
         assert (await publisher.expect(Disconnect)).reason_code == 0x90
 
 
-HEAD = 'name = "site"\nstore.path = "store"\n'
+def test_a_stream_whose_folder_cannot_be_used_is_named_before_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / "gateway.toml"
+    path.write_text(HEAD + '[[stream]]\nname = "plant"\npath = "file"\n')
+    with pytest.raises(ConfigError, match=rf"{path}:5: stream\[0\].path: .*file"):
+        read_configuration(path)
 
 
 @pytest.mark.parametrize(

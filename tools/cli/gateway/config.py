@@ -124,6 +124,9 @@ def _check_store(source: ConfigSource, draft: Draft) -> None:
     folder = draft.config.store.path
     if folder and (why := why_unusable(Path(folder))):
         source.add("store.path", why)
+    for number, stream in enumerate(draft.config.stream):
+        if stream.path and (why := why_unusable(Path(stream.path))):
+            source.add(f"stream[{number}].path", why)
 
 
 def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list[tuple[str, str]]:
