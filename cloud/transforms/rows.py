@@ -101,23 +101,34 @@ def decode(landed: Landed, own: Sequence[OwnDecoder] = (), births: Births | None
 
     own: decoders of one's own; births: the births of Sparkplug B, both as `decode_messages` takes them.
     """
-    topics = landed.messages["topic"].to_pylist()
-    content_types = landed.messages["content_type"].to_pylist()
-    payloads = [
-        payload if problem is None else None
-        for payload, problem in zip(landed.messages["payload"].to_pylist(), landed.problems.to_pylist(), strict=True)
-    ]
-    kinds = list(zip(topics, content_types, strict=True))
-    senml = {kind for kind in set(kinds) if is_senml(*kind, own)}
-    packs = [payload if kind in senml else None for payload, kind in zip(payloads, kinds, strict=True)]
-    plain = resolve_plain(packs, _RECORDS)
-    others = [None if known else payload for payload, known in zip(payloads, plain.is_valid().to_pylist(), strict=True)]
-    records, problems = plain, landed.problems
-    if others.count(None) < len(others):
-        decoded = decode_payloads(others, topics, content_types, own=own, births=births)
+    payloads, problems = landed.messages["payload"].combine_chunks(), landed.problems
+    nothing = pa.scalar(None, payloads.type)
+    senml = pc.and_(_are_senml(landed.messages, own), problems.is_null())
+    records = resolve_plain(pc.if_else(senml, payloads, nothing).to_pylist(), _RECORDS)
+    others = pc.and_(records.is_null(), problems.is_null())
+    if pc.any(others).as_py():
+        topics, content_types = (landed.messages[name].to_pylist() for name in ("topic", "content_type"))
+        waiting = pc.if_else(others, payloads, nothing).to_pylist()
+        decoded = decode_payloads(waiting, topics, content_types, own=own, births=births)
         problems = pc.coalesce(problems, decoded.field("problem"))
         records = pc.coalesce(records, decoded.field("records"))  # of each message at most one of the two has some
     return landed._replace(messages=landed.messages.append_column("records", records), problems=problems)
+
+
+def _are_senml(messages: pa.Table, own: Sequence[OwnDecoder]) -> pa.Array:
+    """Says of each message whether it is decoded as SenML in JSON, by one look at each topic with a content type."""
+    topics, types = (
+        messages[name].combine_chunks().dictionary_encode(null_encoding="encode") for name in ("topic", "content_type")
+    )
+    width = len(types.dictionary) or 1
+    kinds = pa.array(topics.indices.to_numpy().astype(np.int64) * width + types.indices.to_numpy()).dictionary_encode()
+    topic, content_type = np.divmod(kinds.dictionary.to_numpy(), width)
+    named = zip(
+        topics.dictionary.take(pa.array(topic)).to_pylist(),
+        types.dictionary.take(pa.array(content_type)).to_pylist(),
+        strict=True,
+    )
+    return pa.array([is_senml(*kind, own) for kind in named], pa.bool_()).take(kinds.indices)
 
 
 def bronze_rows(landed: Landed) -> pa.Table:

@@ -76,7 +76,7 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
     parts = []
     parsed = []
     for first in range(0, len(payloads) or 1, _AT_ONCE):
-        packs = [None if payload is None else _parse(payload) for payload in payloads[first : first + _AT_ONCE]]
+        packs = _parse(payloads[first : first + _AT_ONCE])
         parsed += [pack is not None for pack in packs]
         parts.append(_by_columns([pack for pack in packs if pack is not None]))
     fields = _Fields(*map(_joined, zip(*parts, strict=True)))
@@ -99,13 +99,16 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
     return lists if is_plain.all() else pc.if_else(pa.array(is_plain), lists, pa.scalar(None, kind))
 
 
-def _parse(payload: bytes) -> list[_Plain] | None:
-    """Returns the records of a pack that has no other fields than a plain one."""
-    try:
-        pack = _decode_pack(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
-    return pack if pack and len(pack) * len(payload) <= _BYTES_MAX else None
+def _parse(payloads: Sequence[bytes | None]) -> list[list[_Plain] | None]:
+    """Returns the records of each pack that has no other fields than a plain one; None for other payloads."""
+    packs: list[list[_Plain] | None] = []
+    for payload in payloads:
+        try:
+            pack = _decode_pack(payload) if payload is not None else None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pack = None
+        packs.append(pack if pack and payload and len(pack) * len(payload) <= _BYTES_MAX else None)
+    return packs
 
 
 def _by_columns(packs: list[list[_Plain]]) -> _Fields:
