@@ -35,7 +35,12 @@ IDLE_S = 30
 TICK_S = 1.0
 CREDIT = 256  # messages that a source may have on their way to here
 WRITE_BUFFER = 1 << 20  # bytes on the line, beyond which nothing more is sent
-OUTCOMES = {Delivery.ACCEPTED: Verdict.TAKEN, Delivery.REJECTED: Verdict.NEVER}
+OUTCOMES = {
+    Delivery.ACCEPTED: Verdict.TAKEN,
+    Delivery.REJECTED: Verdict.NEVER,
+    Delivery.RELEASED: Verdict.LATER,
+    Delivery.MODIFIED: Verdict.LATER,
+}
 
 
 @dataclass(slots=True)
@@ -206,7 +211,7 @@ class Amqp(asyncio.Protocol):
         if link.is_receiver:
             if delivery.readable and not delivery.partial:
                 self._receiving[link.name](delivery)
-        elif delivery.updated and delivery.remote_state:
+        elif delivery.updated and (delivery.remote_state in OUTCOMES or delivery.settled):
             sent = self._pending.pop(delivery.tag, None)
             state = delivery.remote_state
             delivery.settle()

@@ -167,12 +167,15 @@ class Subscription:
 
     async def run(self) -> None:
         """Takes what comes until the connection ends."""
-        subscription: CoreSubscription = await self._client.subscribe(
-            self._pattern,
-            self._queue_group,
-            pending_msgs_limit=CORE_PENDING,
-            pending_bytes_limit=CORE_PENDING_BYTES,
-        )
+        try:
+            subscription: CoreSubscription = await self._client.subscribe(
+                self._pattern,
+                self._queue_group,
+                pending_msgs_limit=CORE_PENDING,
+                pending_bytes_limit=CORE_PENDING_BYTES,
+            )
+        except Error:  # the connection has ended, which the route learns otherwise
+            return
         async for came in subscription.messages:
             await self._wait_for_room()
             if not self._names.is_reserved(came.subject):
