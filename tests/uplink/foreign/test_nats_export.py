@@ -20,6 +20,7 @@ from tests.uplink.foreign.support import (
 )
 from tests.uplink.support import append, serving, until
 from uplink.foreign.route import ForeignRoute
+from uplink.routes import Routes
 from wire import properties
 
 
@@ -275,3 +276,39 @@ async def test_a_route_that_starts_anew_drops_what_waited_with_a_range(tmp_path:
                 await drained(route)
             assert [one.data for one in await stored_in(client, "S")] == [b"4", b"5"]
             assert broker.counters.messages_dropped["unrouted"] == 3
+
+
+async def test_flows_of_a_route_that_led_to_an_mqtt_broker_end_with_their_messages_there(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            route = ForeignRoute(nats_config(server), "gateway-1", broker.log)
+            await append(broker.log, range(1, 6))
+            deliveries = await route.queue.cursor.fetch_now(3)
+            await route.queue.outgoing.begin(route.queue.cursor, deliveries, ())
+            async with serving(route):
+                await has_messages(client, "S", 5)
+                await until(lambda: not route.queue.outgoing.flows)
+                await drained(route)
+            assert sorted(one.data for one in await stored_in(client, "S")) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_a_route_that_is_changed_goes_on_at_its_place(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
+            await client.jetstream().add_stream(name="S", subjects=["one.>", "two.>"])
+            routes = Routes([nats_config(server, project="one")], "gateway-1", broker.log, broker.endings)
+            task = asyncio.create_task(routes.run())
+            await append(broker.log, range(1, 4))
+            await has_messages(client, "S", 3)
+            await until(lambda: not routes.status()[0].backlog_messages)
+            routes.reload([nats_config(server, project="two")])
+            await until(lambda: routes.states[0].connected and routes.states[0].reconnects == 0)
+            await append(broker.log, range(4, 6))
+            await has_messages(client, "S", 5)
+            status = routes.status()[0]
+            assert (status.server, status.problem, status.name) == (server.url, "", "nats")
+            task.cancel()
+            await asyncio.wait({task})
+            subjects = [one.subject for one in await stored_in(client, "S")]
+            assert subjects[:3] == ["one.telemetry.a"] * 3 and "two.telemetry.a" in subjects
