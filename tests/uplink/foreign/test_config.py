@@ -1,6 +1,8 @@
 """The tables of routes to foreign systems: the examples on the pages can be used, and what is wrong is named."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,3 +96,9 @@ def test_filters_that_overlap_are_no_error_where_they_are_joined_or_doubles_are_
 def test_each_parameter_of_ems_is_on_the_page_of_foreign_transports() -> None:
     page = (ROOT / "docs/reference/foreign.md").read_text()
     assert [one for one in EMS if f"`{one}`" not in page] == []
+
+
+def test_a_gateway_without_such_a_route_does_not_load_their_libraries() -> None:
+    program = "import sys, tools.cli.gateway.process; print(sorted({'nats', 'proton', 'nkeys'} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -3,12 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.gateway.support import running as running_broker
 from tests.uplink.foreign.support import (
+    FAST,
     connected,
     counted,
     drained,
@@ -18,7 +20,8 @@ from tests.uplink.foreign.support import (
     routed,
     stored_in,
 )
-from tests.uplink.support import append, serving, until
+from tests.uplink.support import append, raw_broker, serving, until
+from uplink.foreign.config import NatsConfig
 from uplink.foreign.route import ForeignRoute
 from uplink.routes import Routes
 from wire import properties
@@ -312,3 +315,33 @@ async def test_a_route_that_is_changed_goes_on_at_its_place(tmp_path: Path) -> N
             await asyncio.wait({task})
             subjects = [one.subject for one in await stored_in(client, "S")]
             assert subjects[:3] == ["one.telemetry.a"] * 3 and "two.telemetry.a" in subjects
+
+
+async def test_a_pong_counts_for_messages_only_if_its_ping_was_behind_them(tmp_path: Path) -> None:
+    """The client library writes a PING at once, also while messages wait for the line."""
+    read_on = asyncio.Event()
+    is_taken = asyncio.Event()
+    tokens: list[str] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload": 1048576, "headers": true}\r\n')
+        while line := await reader.readline():
+            if line.startswith(b"HPUB"):
+                is_taken.set()
+                await read_on.wait()
+                tokens.append("message")
+                await reader.readexactly(int(line.split()[-1]) + 2)
+            elif line.startswith(b"PING"):
+                tokens.append("ping")
+                writer.write(b"PONG\r\n")
+
+    async with raw_broker(talk, buffer_bytes=4096) as port, running_broker(tmp_path) as broker:
+        keys = {"kind": "nats", "servers": [f"nats://127.0.0.1:{port}"], "delivery_mode": "best_effort", **FAST}
+        route = ForeignRoute(msgspec.convert(keys, NatsConfig), "gateway-1", broker.log)
+        async with serving(route):
+            for seq in range(1, 41):
+                await put(broker.log, "t/1", bytes(100_000), seq)
+            await is_taken.wait()
+            read_on.set()
+            await drained(route)
+            assert tokens.count("message") == 40 and tokens[-1] == "ping"
