@@ -199,7 +199,7 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
             yield "servers", "expected one server at least"
         if values.get("password_file") is not None and values.get("user", "") is None:
             yield "password_file", "there is no user"
-        if values.get("filters") == () and not values.get("incoming", True):
+        if values.get("filters") == () and not _tables(values):
             yield (
                 "filters",
                 "the route exports nothing and imports nothing: expected topic filters, or [[route.incoming]]",
@@ -271,9 +271,9 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
             yield "credentials", "there is a user already"
         yield from _errors_in_receivers(values)
         if values.get("subscribe_mode") == "exact":
-            yield from _errors_in_overlaps([one.topic for one in values.get("incoming", ()) if one is not None])
+            yield from _errors_in_overlaps([one.topic for one in _incoming(values)])
         elif values.get("subscribe_mode") == "cover":
-            yield from _errors_in_sources([one for one in values.get("incoming", ()) if one is not None])
+            yield from _errors_in_sources(_incoming(values))
 
 
 class AmqpConfig(ForeignConfig, tag_field="kind", tag="amqp", frozen=True, kw_only=True):
@@ -305,10 +305,21 @@ class AmqpConfig(ForeignConfig, tag_field="kind", tag="amqp", frozen=True, kw_on
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from super().errors_in(values)
         yield from _errors_in_servers(values, AMQP_PORTS)
-        addresses = [one.address for one in values.get("incoming", ()) if one is not None]
+        addresses = [one.address for one in _incoming(values)]
         for number, address in enumerate(addresses):
             if address in addresses[:number]:
                 yield f"incoming[{number}].address", f"two sources have the address {address!r}"
+
+
+def _tables(values: dict[str, Any]) -> list[Any]:
+    """The tables of `incoming`, with None for each that is wrong."""
+    found = values.get("incoming")
+    return found if isinstance(found, list) else []
+
+
+def _incoming(values: dict[str, Any]) -> list[Any]:
+    """The tables of `incoming` that are right."""
+    return [one for one in _tables(values) if one is not None]
 
 
 def _errors_in_servers(values: dict[str, Any], ports: Mapping[str, int]) -> Iterator[tuple[str, str]]:

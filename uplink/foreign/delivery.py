@@ -17,6 +17,7 @@ from uplink.foreign.headers import encode, identity_of
 from uplink.foreign.names import NoName
 from uplink.foreign.transport import Answer, CannotCarry, Parcel, Transport, Verdict
 from uplink.queue import RouteQueue
+from uplink.refusals import TooManyRefused
 from uplink.shape import CannotShape
 from wire.backoff import Backoff
 
@@ -148,14 +149,14 @@ class Export:
         number = delivery.packet_identifier
         if self._is_stopped or number not in self._unanswered:
             return
+        if answer.verdict not in (Verdict.TAKEN, Verdict.LATER):
+            answer = self._give_up(delivery.position, delivery.message, answer)
         if answer.verdict is Verdict.LATER:
             self._again.append(number)
             self._stand(answer.reason)
             return
         if answer.verdict is Verdict.TAKEN:
             self._note_success()
-        else:
-            self._give_up(delivery.position, delivery.message, answer)
         del self._unanswered[number]
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._tell_cursor)
@@ -175,14 +176,21 @@ class Export:
             self._state.stands = ""
             self._pauses.reset()
 
-    def _give_up(self, position: int, message: Message, answer: Answer) -> None:
-        """Sets a message aside, or drops it, as the configuration says. Raises TooManyRefused."""
+    def _give_up(self, position: int, message: Message, answer: Answer) -> Answer:
+        """Sets a message aside, or drops it, as the configuration says.
+
+        Returns the answer, or "later" if no more messages can be set aside.
+        """
         keeps = self._config.preserve_undelivered
         if keeps == "always" or (keeps == "receivers" and answer.verdict is Verdict.UNDELIVERED):
-            self._queue.refusals.set_aside(position, answer.reason, "")
+            try:
+                self._queue.refusals.set_aside(position, answer.reason, "")
+            except TooManyRefused as error:
+                return Answer(Verdict.LATER, str(error))
         else:
             logger.warning("route %s: a message is dropped: %s", self._state.name, answer.reason)
             self._log.drop(REJECTED, self._queue.consumer, message)
+        return answer
 
     def _stand(self, why: str) -> None:
         """Sends nothing for a while, and then what was not taken, before anything new."""
@@ -253,10 +261,10 @@ class Export:
                 await self._send_beside(position, message, note)
 
     def _note_flow(self, identifier: int, left: set[int], position: int, message: Message, answer: Answer) -> None:
+        if answer.verdict not in (Verdict.TAKEN, Verdict.LATER):
+            answer = self._give_up(position, message, answer)
         if answer.verdict is Verdict.LATER:
             return  # it goes over the next connection
-        if answer.verdict is not Verdict.TAKEN:
-            self._give_up(position, message, answer)
         left.discard(position)
         if not left:
             self._queue.outgoing.complete([identifier])

@@ -41,6 +41,7 @@ CONNECT_DEADLINE_S = 10
 PING_INTERVAL_S = 15
 PENDING_BYTES = 2 << 20  # on the line; beyond it the client waits for the socket
 FLUSH_AFTER = 64  # messages of core NATS
+PENDING_LOOK_S = 0.001
 LOOK_S, LOOK_BUSY_S = 1.0, 0.1  # between two looks at the receivers
 HEADER_BYTES = len("NATS/1.0\r\n\r\n")
 NO_RESPONDERS = "503"
@@ -220,6 +221,8 @@ class Nats:
     async def _flush(self, batch: list[_Sent]) -> None:
         """Sends a PING behind messages, and takes its PONG for their acknowledgement."""
         try:
+            while self._client.pending_data_size:  # the library writes a PING at once, also before what waits there
+                await asyncio.sleep(PENDING_LOOK_S)
             await self._client.flush(self._config.retry_interval_s)
         except (Error, OSError, TimeoutError) as error:
             self._end(f"no PONG came for messages: {error or type(error).__name__}")

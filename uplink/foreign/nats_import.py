@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 import zlib
 
 from nats.aio.client import Client
@@ -167,19 +168,22 @@ class Subscription:
 
     async def run(self) -> None:
         """Takes what comes until the connection ends."""
-        subscription: CoreSubscription = await self._client.subscribe(
-            self._pattern,
-            self._queue_group,
-            pending_msgs_limit=CORE_PENDING,
-            pending_bytes_limit=CORE_PENDING_BYTES,
-        )
+        try:
+            subscription: CoreSubscription = await self._client.subscribe(
+                self._pattern,
+                self._queue_group,
+                pending_msgs_limit=CORE_PENDING,
+                pending_bytes_limit=CORE_PENDING_BYTES,
+            )
+        except Error:  # the connection has ended, which the route learns otherwise
+            return
         async for came in subscription.messages:
             await self._wait_for_room()
             if not self._names.is_reserved(came.subject):
                 headers = dict(came.headers or {})
                 identity = read_identity(headers.get("Nats-Msg-Id", ""))
                 parcel = Parcel(came.subject, headers, came.data, identity)
-                self._take([Arrival(parcel, f"subject {came.subject}", _nothing)])
+                self._take([Arrival(parcel, f"subject {came.subject}, at {time.time_ns()}", _nothing)])
 
 
 def _nothing() -> None:

@@ -178,3 +178,12 @@ async def test_messages_wait_while_the_broker_is_down_and_none_is_lost(tmp_path:
             await drained(route)
             came = await with_peer(broker, "get_ids", "/queue/telemetry", 550)
         assert came == {f"00000007/{number}/a" for number in range(1, 551)}
+
+
+async def test_more_messages_come_than_a_tag_of_ascii_can_number(broker: RabbitMq, tmp_path: Path) -> None:
+    config = amqp_config(broker, tmp_path, filters=[], incoming=[{"address": "/queue/many"}])
+    messages = [proton.Message(b"%d" % number, subject="a", inferred=True) for number in range(300)]
+    await with_peer(broker, "put", "/queue/many", *messages)
+    async with routed(tmp_path / "gateway", config) as (_, route):
+        await until(lambda: route.queue.state.received_messages == 300)
+    assert [int(one.payload) for _, one in messages_in(tmp_path / "gateway")] == list(range(300))

@@ -3,12 +3,14 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.gateway.support import running as running_broker
 from tests.uplink.foreign.support import (
+    FAST,
     connected,
     counted,
     drained,
@@ -18,8 +20,10 @@ from tests.uplink.foreign.support import (
     routed,
     stored_in,
 )
-from tests.uplink.support import append, serving, until
+from tests.uplink.support import append, raw_broker, serving, until
+from uplink.foreign.config import NatsConfig
 from uplink.foreign.route import ForeignRoute
+from uplink.routes import Routes
 from wire import properties
 
 
@@ -276,3 +280,69 @@ async def test_a_route_that_starts_anew_drops_what_waited_with_a_range(tmp_path:
                 await drained(route)
             assert [one.data for one in await stored_in(client, "S")] == [b"4", b"5"]
             assert broker.counters.messages_dropped["unrouted"] == 3
+
+
+async def test_flows_of_a_route_that_led_to_an_mqtt_broker_end_with_their_messages_there(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            route = ForeignRoute(nats_config(server), "gateway-1", broker.log)
+            await append(broker.log, range(1, 6))
+            deliveries = await route.queue.cursor.fetch_now(3)
+            await route.queue.outgoing.begin(route.queue.cursor, deliveries, ())
+            async with serving(route):
+                await has_messages(client, "S", 5)
+                await until(lambda: not route.queue.outgoing.flows)
+                await drained(route)
+            assert sorted(one.data for one in await stored_in(client, "S")) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_a_route_that_is_changed_goes_on_at_its_place(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
+            await client.jetstream().add_stream(name="S", subjects=["one.>", "two.>"])
+            routes = Routes([nats_config(server, project="one")], "gateway-1", broker.log, broker.endings)
+            task = asyncio.create_task(routes.run())
+            await append(broker.log, range(1, 4))
+            await has_messages(client, "S", 3)
+            await until(lambda: not routes.status()[0].backlog_messages)
+            routes.reload([nats_config(server, project="two")])
+            await until(lambda: routes.states[0].connected and routes.states[0].reconnects == 0)
+            await append(broker.log, range(4, 6))
+            await has_messages(client, "S", 5)
+            status = routes.status()[0]
+            assert (status.server, status.problem, status.name) == (server.url, "", "nats")
+            task.cancel()
+            await asyncio.wait({task})
+            subjects = [one.subject for one in await stored_in(client, "S")]
+            assert subjects[:3] == ["one.telemetry.a"] * 3 and "two.telemetry.a" in subjects
+
+
+async def test_a_pong_counts_for_messages_only_if_its_ping_was_behind_them(tmp_path: Path) -> None:
+    """The client library writes a PING at once, also while messages wait for the line."""
+    read_on = asyncio.Event()
+    is_taken = asyncio.Event()
+    tokens: list[str] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b'INFO {"max_payload": 1048576, "headers": true}\r\n')
+        while line := await reader.readline():
+            if line.startswith(b"HPUB"):
+                is_taken.set()
+                await read_on.wait()
+                tokens.append("message")
+                await reader.readexactly(int(line.split()[-1]) + 2)
+            elif line.startswith(b"PING"):
+                tokens.append("ping")
+                writer.write(b"PONG\r\n")
+
+    async with raw_broker(talk, buffer_bytes=4096) as port, running_broker(tmp_path) as broker:
+        keys = {"kind": "nats", "servers": [f"nats://127.0.0.1:{port}"], "delivery_mode": "best_effort", **FAST}
+        route = ForeignRoute(msgspec.convert(keys, NatsConfig), "gateway-1", broker.log)
+        async with serving(route):
+            for seq in range(1, 41):
+                await put(broker.log, "t/1", bytes(100_000), seq)
+            await is_taken.wait()
+            read_on.set()
+            await drained(route)
+            assert tokens.count("message") == 40 and tokens[-1] == "ping"

@@ -2,7 +2,9 @@
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 from tests.support.result_shape import faults_of
 from tools.lab.torture.network.command import network
 from tools.lab.torture.network.faults import FAULTS, possible
+from tools.lab.torture.network.foreign import judge as judge_foreign
 from tools.lab.torture.network.oracle import Outcome, judge
 from tools.lab.torture.network.plan import CITY, PASSIVE, Link, Plan
 from tools.lab.torture.network.run import drawn
@@ -188,3 +191,21 @@ def test_nothing_is_lost_or_there_twice_over_faults_of_a_network(options: list[s
     code, report = reported("--runs", "1", "--messages", "300", "--faults", "5", "--seed", str(seed), *options)
     assert faults_of(report, "torture") == []
     assert (code, report["violations"], report["holds"]) == (0, [], True)
+
+
+@pytest.mark.skipif(which("nats-server") is None, reason="needs nats-server")
+def test_nothing_is_lost_or_there_twice_over_nats_while_gateways_and_server_are_killed(seed: int) -> None:
+    options = ["--over", "nats", "--runs", "1", "--messages", "300", "--faults", "3", "--seed", str(seed)]
+    code, report = reported(*options)
+    assert faults_of(report, "torture") == []
+    assert (code, report["violations"], report["messages"], report["lost"], report["twice"]) == (0, [], 300, 0, 0)
+
+
+def test_a_message_that_is_lost_or_there_twice_over_a_foreign_system_is_told() -> None:
+    publisher = Publisher("p0", 1, 1, 3)
+    publisher.accepted = [1, 2, 3]
+    outcome, violations = Outcome(), list[str]()
+    came = Counter({publisher.payload(1).decode(): 1, publisher.payload(3).decode(): 2})
+    judge_foreign(outcome, [publisher], came, violations)
+    assert (outcome.messages, outcome.lost, outcome.twice) == (3, 1, 1)
+    assert violations == ["1 of p0 lost: 2", "1 of p0 twice: 3"]

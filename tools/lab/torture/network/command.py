@@ -15,13 +15,17 @@ from tools.cli.failure import failing_on
 from tools.cli.paths import memory_folder
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.lab.testing.mosquitto import MosquittoUnavailable
+from tools.lab.testing.nats import NatsUnavailable
 from tools.lab.testing.process import ProcessFailed
+from tools.lab.testing.rabbitmq import RabbitMqUnavailable
+from tools.lab.torture.network import foreign
 from tools.lab.torture.network.faults import FAULTS
+from tools.lab.torture.network.foreign import Over
 from tools.lab.torture.network.oracle import Outcome
 from tools.lab.torture.network.run import run
 
 COUNTED = ("messages", "lost", "twice", "disorder", "violations")
-FAILURES = (MosquittoUnavailable, ProcessFailed, OSError)
+FAILURES = (MosquittoUnavailable, NatsUnavailable, RabbitMqUnavailable, ProcessFailed, OSError)
 
 
 def _known(names: list[str]) -> list[str]:
@@ -38,6 +42,9 @@ def network(
         list[str] | None, typer.Option(callback=lambda names: _known(names or []), help="Only this fault.")
     ] = None,
     no_broker: Annotated[bool, typer.Option("--no-broker", help="No mosquitto is in the middle of a network.")] = False,
+    over: Annotated[
+        Over | None, typer.Option(help="Two gateways with this system between them, instead of a network.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the first run; each run has the next one.")] = 1,
     quick: Annotated[bool, quick_option(runs=2, messages=300, faults=5)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
@@ -55,7 +62,11 @@ def network(
         for number in range(runs):
             before = len(outcome.violations)
             with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-                asyncio.run(run(outcome, Path(folder), seed + number, faults, messages, kinds, not no_broker))
+                if over is None:
+                    work = run(outcome, Path(folder), seed + number, faults, messages, kinds, not no_broker)
+                else:
+                    work = foreign.run(outcome, Path(folder), seed + number, faults, messages, over)
+                asyncio.run(work)
             found = outcome.violations[before:] or ["holds"]
             print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
     more = asdict(outcome)

@@ -1,0 +1,210 @@
+"""A run over a foreign system: one gateway exports, another one imports, and both and the server are killed.
+
+What came is counted where it comes out again: at a client of the gateway that imports. With NATS the stream is counted
+too. Each message has an identity from its publisher, and comes once by it.
+"""
+
+import asyncio
+import enum
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Protocol
+
+import nats
+
+from tools.lab.testing.client import Client
+from tools.lab.testing.nats import NatsServer
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.testing.rabbitmq import RabbitMq
+from tools.lab.torture.network.oracle import Outcome
+from tools.lab.torture.network.site import Gateway
+from tools.lab.torture.uplink.publisher import MARKERS, TOPIC, Publisher
+from tools.lab.torture.uplink.run import complaints
+
+RUN_DEADLINE_S = 300.0
+PUBLISHERS = 3
+STREAM, PROJECT = "TORTURE", "torture"
+LAST = "last"
+TOLD_MAX = 10  # messages by number
+ROUTE = """\
+[[route]]
+kind = "{kind}"
+name = "over"
+servers = ["{url}"]
+{more}project = "{project}"
+filters = {filters}
+retry_interval_s = 5
+backoff_shortest_ms = 20
+backoff_longest_ms = 200
+"""
+LOGIN = 'user = "guest"\npassword_file = "password"\naddress = "/queue/torture"\n'
+
+
+class Over(enum.StrEnum):
+    """The foreign system."""
+
+    NATS = "nats"
+    AMQP = "amqp"
+
+
+class Server(Protocol):
+    """The system's server."""
+
+    @property
+    def url(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+FAULTS = {"export": (True, False, False), "import": (False, True, False), "server": (False, False, True)}
+FAULTS |= {"both": (True, True, False), "all": (True, True, True), "end": (True, False, True)}
+"""What is killed: the gateway that exports, the one that imports, and the server."""
+
+
+class _Site:
+    """The processes of a run."""
+
+    def __init__(self, folder: Path, over: Over) -> None:
+        self.over = over
+        self.server: Server = NatsServer(folder / "nats") if over is Over.NATS else RabbitMq(folder / "rabbitmq")
+        self.gateways = [Gateway(folder, 0), Gateway(folder, 1)]
+        keys = {"kind": over.value, "url": self.server.url, "project": PROJECT, "more": ""}
+        if over is Over.AMQP:
+            keys["more"] = LOGIN
+            for gateway in self.gateways:
+                password = folder / gateway.name / "password"
+                password.write_text("guest\n")
+                password.chmod(0o600)
+        source = f'stream = "{STREAM}"' if over is Over.NATS else 'address = "/queue/torture"'
+        self.gateways[0].configure(ROUTE.format(**keys, filters=f'["{TOPIC}/#", "{MARKERS}/#"]'))
+        self.gateways[1].configure(ROUTE.format(**keys, filters="[]") + f'[[route.incoming]]\ntopic = "#"\n{source}\n')
+
+    async def open(self) -> None:
+        self.server.start()
+        if self.over is Over.NATS:
+            client = await nats.connect(self.server.url)
+            await client.jetstream().add_stream(name=STREAM, subjects=[f"{PROJECT}.>"])
+            await client.close()
+        for gateway in self.gateways:
+            await gateway.start()
+        reader = await self.reader()
+        await reader.subscribe(f"{TOPIC}/#", f"{LAST}/#")
+        await reader.disconnect()
+
+    async def reader(self) -> Client:
+        """A client of the gateway that imports; its session lasts."""
+        return await Client("reader", clean_start=False, keep_alive_s=0).connect(self.gateways[1].port)
+
+    async def strike(self, fault: str) -> None:
+        """Kills what a fault names, all at once, and starts it again."""
+        *gateways, is_server = FAULTS[fault]
+        killed = [gateway for gateway, is_meant in zip(self.gateways, gateways, strict=True) if is_meant]
+        kills = [gateway.kill for gateway in killed] + ([self.server.kill] if is_server else [])
+        await asyncio.gather(*(asyncio.to_thread(kill) for kill in kills))
+        if is_server:
+            self.server.start()
+        for gateway in killed:
+            await gateway.start()
+
+    async def stored(self) -> Counter[str]:
+        """How often the stream has each payload."""
+        client = await nats.connect(self.server.url)
+        jetstream = client.jetstream()
+        state = (await jetstream.stream_info(STREAM)).state
+        found: Counter[str] = Counter()
+        for seq in range(state.first_seq, state.last_seq + 1):
+            message = await jetstream.get_msg(STREAM, seq)
+            if message.subject and message.subject.startswith(f"{PROJECT}.{TOPIC}."):
+                found[(message.data or b"").decode()] += 1
+        await client.close()
+        return found
+
+    async def close(self) -> None:
+        for gateway in self.gateways:
+            await asyncio.to_thread(gateway.process.stop)
+        await asyncio.to_thread(self.server.close if isinstance(self.server, RabbitMq) else self.server.kill)
+
+
+async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, over: Over) -> None:
+    """Tortures one export and import, and adds what came of it. Raises NatsUnavailable, RabbitMqUnavailable,
+    ProcessFailed and OSError if it cannot begin."""
+    chance = random.Random(seed)
+    site = _Site(folder, over)
+    each = messages // PUBLISHERS
+    publishers = [Publisher(f"p{number}", site.gateways[0].port, 1, each) for number in range(PUBLISHERS)]
+    strikes = [(chance.randrange(1, each), chance.choice(list(FAULTS))) for _ in range(faults)]
+    violations: list[str] = []
+    came: Counter[str] = Counter()
+    try:
+        async with asyncio.timeout(RUN_DEADLINE_S):
+            await site.open()
+            async with asyncio.TaskGroup() as group:
+                for publisher in publishers:
+                    group.create_task(publisher.run())
+                for at, fault in sorted(strikes):
+                    await _publish(publishers, at)
+                    await site.strike(fault)
+                    outcome.faults += 1
+                    outcome.struck[fault] = outcome.struck.get(fault, 0) + 1
+                await _publish(publishers, each)
+            wanted = {publisher.payload(number).decode() for publisher in publishers for number in publisher.accepted}
+            came = await _read(site, wanted)
+    except* TimeoutError:
+        violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
+    except* ProcessFailed as failed:
+        violations += [str(error) for error in failed.exceptions]
+    finally:
+        if over is Over.NATS and not violations:
+            stored = await site.stored()
+            violations += [f"the stream has {one} {count} times" for one, count in stored.items() if count > 1]
+        await site.close()
+    judge(outcome, publishers, came, violations)
+    if not violations:
+        violations += [one for gateway in site.gateways for one in complaints(gateway.log())[:1]]
+    told = ", ".join(f"{fault} at {at}" for at, fault in sorted(strikes))
+    outcome.runs += 1
+    outcome.violations += [f"--seed {seed}: {one} ({told})" for one in violations]
+
+
+async def _publish(publishers: list[Publisher], limit: int) -> None:
+    for publisher in publishers:
+        publisher.allow(limit)
+    for publisher in publishers:
+        await publisher.reached(limit)
+
+
+async def _read(site: _Site, wanted: set[str]) -> Counter[str]:
+    """Returns how often each message came. It ends with a message behind all that are stored, once none is missing.
+
+    Raises TimeoutError.
+    """
+    reader = await site.reader()
+    came: Counter[str] = Counter()
+    while wanted - came.keys():
+        came[(await reader.receive()).payload.decode()] += 1
+    last = await Client("last").connect(site.gateways[1].port)
+    await last.publish(f"{LAST}/one", json.dumps(LAST).encode())
+    while (payload := (await reader.receive()).payload.decode()) != json.dumps(LAST):
+        came[payload] += 1
+    await last.disconnect()
+    await reader.disconnect()
+    return came
+
+
+def judge(outcome: Outcome, publishers: list[Publisher], came: Counter[str], violations: list[str]) -> None:
+    """Counts what came of the messages that the gateway has accepted, and adds a sentence for what was not right."""
+    for publisher in publishers:
+        outcome.messages += len(publisher.accepted)
+        counts = {number: came[publisher.payload(number).decode()] for number in set(publisher.accepted)}
+        lost = sorted(number for number, count in counts.items() if not count)
+        twice = sorted(number for number, count in counts.items() if count > 1)
+        outcome.lost += len(lost)
+        outcome.twice += sum(counts[number] - 1 for number in twice)
+        for what, numbers in (("lost", lost), ("twice", twice)):
+            if numbers:
+                told = ", ".join(map(str, numbers[:TOLD_MAX]))
+                violations.append(f"{len(numbers)} of {publisher.name} {what}: {told}")
