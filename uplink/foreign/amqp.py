@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import proton
 from proton import Delivery, Event, Message, Transport
@@ -146,8 +146,7 @@ class Amqp(asyncio.Protocol):
         return not self._config.filters or bool(self._sender.state & proton.Endpoint.REMOTE_ACTIVE)
 
     def connection_made(self, line: asyncio.BaseTransport) -> None:
-        assert isinstance(line, asyncio.Transport)
-        self._line = line
+        self._line = cast(asyncio.Transport, line)  # uvloop's is none by its class
         self._write()
 
     def data_received(self, data: bytes) -> None:
@@ -177,7 +176,7 @@ class Amqp(asyncio.Protocol):
 
     def _write(self) -> None:
         """Writes what the engine has for the line."""
-        if self._line is None:
+        if self._line is None or self._line.is_closing():
             return
         with contextlib.suppress(proton.ProtonException):
             while (pending := self._engine.pending()) > 0:
@@ -286,7 +285,8 @@ class Amqp(asyncio.Protocol):
         data = link.recv(delivery.pending)
         link.advance()
         granting.set()
-        take([_arrival(data, f"{address}, delivery {delivery.tag}", partial(self._acknowledge, delivery))])
+        place = f"{address}, at {time.time_ns()}"  # the broker's tags are no text, and the same over each connection
+        take([_arrival(data, place, partial(self._acknowledge, delivery))])
 
     def _acknowledge(self, delivery: Any) -> None:
         if not self.ended.done():

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 import zlib
 
 from nats.aio.client import Client
@@ -182,7 +183,7 @@ class Subscription:
                 headers = dict(came.headers or {})
                 identity = read_identity(headers.get("Nats-Msg-Id", ""))
                 parcel = Parcel(came.subject, headers, came.data, identity)
-                self._take([Arrival(parcel, f"subject {came.subject}", _nothing)])
+                self._take([Arrival(parcel, f"subject {came.subject}, at {time.time_ns()}", _nothing)])
 
 
 def _nothing() -> None:
