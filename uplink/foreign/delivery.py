@@ -118,12 +118,14 @@ class Export:
         return len(self._unanswered) + self._beside
 
     async def _wait_for_room(self) -> None:
+        """Waits until more may be sent. A full window is half empty then, so that many are fetched at a time."""
         await self._may_go.wait()
-        while self._in_flight >= self._config.inflight_window:
+        if self._in_flight < self._config.inflight_window:
+            return
+        await self._transport.flush()
+        while self._in_flight > self._config.inflight_window // 2:
             self._room.clear()
-            await self._transport.flush()
-            if self._in_flight >= self._config.inflight_window:
-                await self._room.wait()
+            await self._room.wait()
             await self._may_go.wait()
 
     async def _send(self, delivery: Delivery) -> None:

@@ -140,6 +140,7 @@ class Nats:
                     ping_interval=PING_INTERVAL_S,
                     pending_size=PENDING_BYTES,
                     no_echo=True,
+                    skip_subject_validation=True,  # `Names` has looked at each
                     error_cb=self._note_error,
                     closed_cb=self._note_closed,
                     user=config.user,

@@ -10,6 +10,7 @@ import pytest
 from gateway.message import Message
 from gateway.store import quarantine
 from tests.gateway.store.support import messages_in
+from tests.gateway.support import subscribed
 from tests.uplink.foreign.support import amqp_config, drained, rabbitmq, routed
 from tests.uplink.support import append, until
 from tools.lab.testing.rabbitmq import RabbitMq
@@ -183,7 +184,8 @@ async def test_messages_wait_while_the_broker_is_down_and_none_is_lost(tmp_path:
 async def test_more_messages_come_than_a_tag_of_ascii_can_number(broker: RabbitMq, tmp_path: Path) -> None:
     config = amqp_config(broker, tmp_path, filters=[], incoming=[{"address": "/queue/many"}])
     messages = [proton.Message(b"%d" % number, subject="a", inferred=True) for number in range(300)]
-    await with_peer(broker, "put", "/queue/many", *messages)
-    async with routed(tmp_path / "gateway", config) as (_, route):
+    async with routed(tmp_path / "gateway", config) as (gateway, route):
+        reader = await subscribed(gateway, "reader", "#")
+        await with_peer(broker, "put", "/queue/many", *messages)
+        assert [int((await reader.receive()).payload) for _ in range(300)] == list(range(300))
         await until(lambda: route.queue.state.received_messages == 300)
-    assert [int(one.payload) for _, one in messages_in(tmp_path / "gateway")] == list(range(300))
