@@ -94,6 +94,8 @@ def _check(move: Move) -> None:
     """Raises StoreError if a store cannot be moved."""
     if not (move.old / MESSAGES).exists():
         raise StoreError(f"message store {move.old}: there is none")
+    if (move.old / COMING).exists():
+        raise StoreError(f"message store {move.old}: it has not come there as a whole, end that migration first")
     elsewhere = moved_to(move.old)
     if elsewhere is not None and elsewhere != move.new.absolute():
         raise StoreError(f"message store {move.old}: it was moved to {elsewhere}")

@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import StoreError
 from gateway.store import MESSAGES, MessageLog
 from gateway.store.repair import Migrated, Move, migrate
-from gateway.store.sqlite.folder import take_folder
+from gateway.store.sqlite.folder import COMING, take_folder
 from tests.gateway.store.support import epoch_of, messages_in, stored
 from tests.gateway.support import Client, running, tcp_port
 from tests.house.repository import ROOT
@@ -92,6 +92,10 @@ async def test_what_cannot_be_moved_is_named_and_stays_usable(tmp_path: Path) ->
     assert is_usable(first.old) and is_usable(second.old)
     shutil.rmtree(second.new)
     assert migrate([first, second]).stores == 2
+    (first.new / COMING).write_text(str(first.old))
+    with pytest.raises(StoreError, match=f"{first.new}: it has not come there as a whole"):
+        migrate([first._replace(old=first.new, new=tmp_path / "third")])
+    (first.new / COMING).unlink()
     elsewhere = second._replace(new=tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=f"{second.old}: it was moved to {second.new}"):
         migrate([first, elsewhere])
