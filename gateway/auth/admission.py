@@ -133,6 +133,8 @@ class AccessControl:
             permissions = self.access.permissions(user, client_id, self._streams.implied(packet, user, stream))
         except BadStream as error:
             raise Refused(IMPLEMENTATION_SPECIFIC_ERROR, str(error), is_told=True) from error
+        if stream_named(packet.properties) is not None and not permissions.may_use_stream:
+            raise Refused(NOT_AUTHORIZED, f"no rule lets its user into stream {permissions.stream!r}")
         if not permissions.may_connect(packet.client_id):
             raise Refused(CLIENT_IDENTIFIER_NOT_VALID, "its user may not have this client identifier")
         if packet.will is not None:

@@ -1,6 +1,6 @@
 """What each client may do: client identifiers, topics to publish and subscribe to, origins of its identities."""
 
-from collections.abc import Container
+from collections.abc import Collection
 from pathlib import Path
 
 from gateway.auth.filters import Levels, common, holds, split, takes
@@ -34,7 +34,7 @@ class Access:
     def __init__(self, path: Path | None = None, gateway: str = "") -> None:
         self._path = path
         self.gateway = gateway
-        self.other_gateways: Container[str] = ()
+        self.other_gateways: Collection[str] = ()
         self.rules = load_rules(path) if path else None
 
     def reload(self) -> None:
@@ -52,7 +52,10 @@ class Access:
 
 
 class Permissions:
-    """What one client may do. ``Access.permissions`` makes them."""
+    """What one client may do. ``Access.permissions`` makes them.
+
+    ``owns_client_id``: no client of another user has its client identifier in another stream.
+    """
 
     __slots__ = (
         "_access",
@@ -65,6 +68,7 @@ class Permissions:
         "_publish",
         "_rules",
         "_subscribe",
+        "owns_client_id",
         "stream",
         "user",
     )
@@ -75,12 +79,30 @@ class Permissions:
         self._prefix = (*split(STREAM_TOPICS)[:-1], stream) if stream else ()
         self._access = access
         self._client_id = client_id
+        self.owns_client_id = True
         self._bridge_state = f"$SYS/broker/connection/{client_id}/state"
         self._read_rules()
 
     def in_stream(self, stream: str) -> "Permissions":
         """Returns what the same client may do in a stream, "" for the default one."""
-        return self if stream == self.stream else self._access.permissions(self.user, self._client_id, stream)
+        if stream == self.stream:
+            return self
+        there = self._access.permissions(self.user, self._client_id, stream)
+        there.owns_client_id = self.owns_client_id
+        return there
+
+    @property
+    def may_use_stream(self) -> bool:
+        """Whether the rules allow it to publish or subscribe to anything in the stream."""
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        everything = (*self._prefix, "#")
+        return (
+            not self.stream
+            or self._rules is None
+            or _allows_some(self._publish, everything)
+            or _allows_some(self._subscribe, everything)
+        )
 
     def may_connect(self, client_id: str) -> bool:
         """Whether it may use the client identifier of its CONNECT: any, if no rule has the action ``connect``.
@@ -164,6 +186,8 @@ class Permissions:
         for rule in self._identify:
             if fits_name(rule.what, self.user, origin):
                 return rule.allows
+        if origin == self._client_id and origin != self.user and not self.owns_client_id:
+            return False
         if origin not in (self._client_id, self.user) or origin == self._access.gateway:
             return False
         return origin not in self._access.other_gateways

@@ -195,7 +195,7 @@ class Connection:
                     return
 
     async def _take_piece(self, piece: bytes, slice_: Slice) -> None:
-        self._topics.keep_to(self._services.access_control.access.rules)
+        self._topics.keep_to(self._services.access_control.access)
         for step in self._inflow.feed(piece, _now_ms(), self._may_take):
             if self._unfinished:
                 self._count_unfinished()  # a packet that is complete now counts no more
@@ -216,7 +216,7 @@ class Connection:
             await slice_.give_way()
             if self._client is not None:
                 await self._client.wait_for_subscribers()
-            self._topics.keep_to(self._services.access_control.access.rules)
+            self._topics.keep_to(self._services.access_control.access)
 
     async def _handle_events(self) -> None:
         is_answered = True  # by the protocol core alone, as a PINGREQ
@@ -265,6 +265,7 @@ class Connection:
         services.wills.check(client_id, self.owner, will)
         link = admit_neighbour(services, admitted, is_realtime=self.is_realtime)
         session, present = services.sessions.take_up(self, admitted, link)
+        admitted.permissions.owns_client_id = self._owns(client_id, session)
         forget_packets(services, session, admitted.packet)
         self._session, self._is_session_new = session, not present
         self._visits = visits = Visits(services, self, admitted, self.owner)
@@ -320,6 +321,11 @@ class Connection:
             end=end if beside is None else None,
             beside=beside,
         )
+
+    def _owns(self, client_id: str, session: Session) -> bool:
+        """Whether no other user has a session of this client identifier in another stream."""
+        others = (one.sessions.get(client_id) for one in self._services.streams.values() if one is not self._services)
+        return all(other is None or other.user in (None, session.user) for other in others)
 
     def _own_will(self, admitted: Admitted) -> Will | None:
         """Returns the will of a CONNECT, None if it has none or if that is in another stream than the implied one."""

@@ -26,7 +26,7 @@ from wire.bulk.connection import Acknowledgements, BulkServerConnection
 from wire.bulk.reader import Publishes
 from wire.codec.packets import Packet, Pubcomp, Publish, Pubrec, Pubrel, Subscribe, Unsubscribe, Will
 from wire.packet_types import PUBACK, PUBREL
-from wire.reasons import TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
+from wire.reasons import NOT_AUTHORIZED, TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
 MakeClient = Callable[[Services, Session, Permissions, Client | None], Client]
 
@@ -80,6 +80,8 @@ class Visits:
         if services is None:
             raise BadStream(f"no stream {stream!r} is served here")
         permissions = self._admitted.permissions.in_stream(stream)
+        if not permissions.may_use_stream:
+            raise Refused(NOT_AUTHORIZED, f"no rule lets its user into stream {stream!r}")
         services.wills.check(self._name, self._owner, will)
         admitted = Admitted(self._admitted.packet, self._name, permissions)
         session, _ = services.sessions.take_up(self._connection, admitted)
@@ -248,6 +250,7 @@ class Parts:
 
     async def _subscribe_each(self, packet: Subscribe | Unsubscribe) -> None:
         """Changes subscriptions in several streams, and answers when all of it is durable."""
+        self.note_packet()
         codes, problems = dict[int, int](), dict[str, None]()
         chosen: dict[tuple[str, str], list[tuple[int, str]]] = {}
         for number, one in enumerate(packet.filters):

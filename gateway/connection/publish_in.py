@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from gateway.auth.permissions import Permissions
+from gateway.auth.permissions import Access, Permissions
 from gateway.connection.services import Services
 from gateway.limits import Verdict
 from gateway.log_fields import about
@@ -56,14 +56,16 @@ class Topics(dict[bytes, str]):
     """
 
     _rules: object = None
+    _gateways = 0
 
     def __init__(self) -> None:
         self.origins: dict[bytes, None] = {}
 
-    def keep_to(self, rules: object) -> None:
-        """Forgets all of them if the access rules have changed."""
-        if rules is not self._rules:
-            self._rules = rules
+    def keep_to(self, access: Access) -> None:
+        """Forgets all of them if the access rules have changed, or one more gateway is known in the network."""
+        gateways = len(access.other_gateways)
+        if access.rules is not self._rules or gateways != self._gateways:
+            self._rules, self._gateways = access.rules, gateways
             self.clear()
             self.origins.clear()
 
@@ -265,12 +267,13 @@ class Intake:
             self._acks.add(lambda: self._received(identifiers, SUCCESS, ""))
 
     def refuse_unplaced(self, packet: Publish, reason_code: int, problem: str) -> None:
-        """Refuses a message that is in no stream that is served here; ``problem`` says why."""
-        logger.warning(
-            "messages refused: %s",
-            describe(reason_code),
-            extra=about(client=self._session.client_id, topic=packet.topic, reason=problem),
-        )
+        """Refuses a message that is in no stream that the client may use here; ``problem`` says why."""
+        self._services.counters.note_received(packet.qos, len(packet.payload))
+        self._pace.note(1)
+        if reason_code != self._said:
+            self._said = reason_code
+            what = about(client=self._session.client_id, topic=packet.topic, reason=problem)
+            logger.warning("messages refused: %s", describe(reason_code), extra=what)
         if packet.packet_identifier is None or self._protocol.protocol_level != MQTT_5:
             self._disconnect(reason_code)
             return

@@ -28,8 +28,9 @@ from gateway.subscriptions import Subscription
 from wire.reserved import RESERVED_TOPICS
 from wire.topics import matches, parse_shared
 
-UNTOLD = ("$SYS/", RESERVED_TOPICS)
-"""Beginnings of topic filters that are for this gateway's own topics: no neighbour is told them."""
+UNTOLD = ("$SYS/", "$share/", RESERVED_TOPICS)
+"""Beginnings of topic filters that no neighbour is told: they are for this gateway's own topics, or name a share within
+a share, which a neighbour would take for a shared subscription."""
 
 
 TOLD_LEVELS_MAX, TOLD_BYTES_MAX = 128, 4096

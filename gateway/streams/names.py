@@ -93,6 +93,8 @@ def place_of(topic: str, named: str | None, implied: str) -> Place:
         check_stream_name(name)
     if rest.startswith((STREAM_TOPICS, RESERVED_TOPICS)):
         raise BadStream(f"{topic!r}: {rest!r} cannot be in a stream")
+    if rest.partition("/")[0] == "$share":
+        raise BadStream(f"{topic!r}: expected $share/NAME/ in front of the stream's name, and once")
     rest = rest if share_name is None else f"$share/{share_name}/{rest}"
     return Place("" if name == DEFAULT_NAME else name, rest, naming)
 
