@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
@@ -249,6 +249,19 @@ def _observed(stream: Stream) -> ObservedStream:
     return ObservedStream(stream.name, stream.log, stream.sessions, stream.limits)
 
 
+@contextlib.contextmanager
+def naming_stream(stream: str) -> Iterator[None]:
+    """Says of which stream a store is that cannot be used, "" for the default one. Raises StoreError."""
+    try:
+        yield
+    except StoreError as error:
+        if not stream:
+            raise
+        way_on = f"with `--stream {stream}`; a gateway without this [[stream]] serves the others"
+        text = f"stream {stream!r}: {error} ({way_on})"
+        raise StoreError(text) from error.__cause__
+
+
 @contextlib.asynccontextmanager
 async def stream_logs(config: GatewayConfig) -> AsyncIterator[dict[str, MessageLog]]:
     """Opens the message logs of the streams besides the default one, by name, and closes them in the end.
@@ -259,7 +272,8 @@ async def stream_logs(config: GatewayConfig) -> AsyncIterator[dict[str, MessageL
     try:
         for one in config.stream:
             folder, interval_ms = store_of(config, one.name).path, one.commit_interval_ms
-            logs[one.name] = await MessageLog.open(Path(folder), origin=config.name, commit_interval_ms=interval_ms)
+            with naming_stream(one.name):
+                logs[one.name] = await MessageLog.open(Path(folder), origin=config.name, commit_interval_ms=interval_ms)
         yield logs
     finally:
         for log in logs.values():

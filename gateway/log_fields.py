@@ -161,7 +161,9 @@ class _Untold:
 
 def _tellable(value: Any) -> Any:
     """Returns text and numbers as they are, and of any other value, which might hold bytes, only its kind."""
-    return value if isinstance(value, str | int | float | BaseException | PurePath | None) else _Untold(value)
+    if isinstance(value, str):
+        return value.replace("\0", "")  # of a visiting session
+    return value if isinstance(value, int | float | BaseException | PurePath | None) else _Untold(value)
 
 
 def _shorten(text: str, most: int = VALUE_MAX) -> str:

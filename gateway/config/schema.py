@@ -386,7 +386,7 @@ def with_taken_streams(config: GatewayConfig) -> GatewayConfig:
     if config.network.streams != "any" or not folder.is_dir():
         return config
     known = {one.name for one in config.stream}
-    names = (one.name for one in sorted(folder.iterdir()) if one.is_dir() and one.name not in known)
+    names = (path.parent.name for path in sorted(folder.glob("*/messages.sqlite")) if path.parent.name not in known)
     return with_streams(config, filter(is_stream_name, names))
 
 

@@ -25,6 +25,7 @@ class GroupKeys:
         self.has_readers = False
         self.next_key: bytes | None = None
         self.next_has_readers = False
+        self._latest_s = 0.0  # when the next key is used at the latest
         self._rotate_s = rotate_s
         self.next_from_s = now_s + rotate_s
 
@@ -37,8 +38,12 @@ class GroupKeys:
 
         One that was made before, and is not in use, is replaced: a receiver that has it may have lost its right since.
         """
+        is_pending = self.next_key is not None
         self.next_key, self.next_has_readers = os.urandom(KEY_SIZE), False
-        self.next_from_s = now_s + OVERLAP_S
+        # However often it is replaced, the key in use ends in time.
+        latest_s = self._latest_s if is_pending else now_s + 2 * OVERLAP_S
+        self._latest_s = latest_s
+        self.next_from_s = min(now_s + OVERLAP_S, latest_s)
 
     def is_change_due(self, now_s: float) -> bool:
         """Whether the next key is to be used now."""

@@ -22,7 +22,7 @@ from gateway.errors import ADVICE, StoreError, advice_on, is_damage
 from gateway.message import Message
 from gateway.store.sqlite import marks
 from gateway.store.sqlite.checkpoint import Checkpoints
-from gateway.store.sqlite.folder import LOCK, MESSAGES, TakenFolder, note_of
+from gateway.store.sqlite.folder import LOCK, MESSAGES, TakenFolder, check_moved, note_of
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import first_row, open_at_rest, sealed
 from gateway.store.sqlite.wal import hides_transactions
@@ -101,6 +101,7 @@ def check_store(folder: Path) -> None:
 
     No process may use the store meanwhile. It does not read all rows, so damage inside the file is not found.
     """
+    check_moved(folder)
     path = folder / MESSAGES
     check_files(path, note_of(folder))
     if not (path.exists() and path.stat().st_size):

@@ -82,6 +82,13 @@ class ChunkSet:
         chunk = self._chunks.get(key)
         return 0 if chunk is None else chunk.bits
 
+    def highest(self, origin: str, epoch: int) -> int:
+        """Returns the highest sequence number of an origin's epoch, 0 if it has none."""
+        number, bits = max(
+            ((key[2], chunk.bits) for key, chunk in self._chunks.items() if key[:2] == (origin, epoch)), default=(0, 1)
+        )
+        return (number << CHUNK_BITS) + bits.bit_length() - 1
+
     @property
     def newest(self) -> Key:
         """The chunk that was touched last."""
@@ -176,6 +183,10 @@ class Seen:
     def is_known(self, origin: str, epoch: int, seq: int) -> bool:
         """Whether a message with this identity came over a link, and is durable."""
         return self.standing(masks_of([(origin, epoch, seq)])) is Standing.STORED
+
+    def highest(self, origin: str, epoch: int) -> int:
+        """Returns the highest sequence number of an origin's epoch that is durable, 0 if none is."""
+        return self._stored.highest(origin, epoch)
 
     def note(self, masks: Masks) -> "SeenNote":
         """Makes identities pending; returns the work that has to be in the transaction of their messages.

@@ -22,12 +22,11 @@ from uplink.foreign.transport import (
     Answered,
     Arrival,
     CannotCarry,
+    Importer,
     Login,
     Parcel,
-    Take,
     TransportDown,
     Verdict,
-    WaitForRoom,
 )
 
 CONNECT_DEADLINE_S = 10
@@ -257,7 +256,7 @@ class Amqp(asyncio.Protocol):
     async def flush(self) -> None:
         self._write()
 
-    async def receive(self, take: Take, wait_for_room: WaitForRoom) -> None:
+    async def receive(self, importer: Importer) -> None:
         async with asyncio.TaskGroup() as group:
             for number, one in enumerate(self._config.incoming):
                 link = self._session.receiver(f"{self._name}-in-{number}")
@@ -265,28 +264,28 @@ class Amqp(asyncio.Protocol):
                 link.source.durability = proton.Terminus.DELIVERIES
                 granting = asyncio.Event()
                 granting.set()
-                self._receiving[link.name] = partial(self._take, take, granting, one.address)
+                self._receiving[link.name] = partial(self._take, importer, granting, one.address)
                 link.open()
-                group.create_task(self._grant(link, granting, wait_for_room))
+                group.create_task(self._grant(link, granting, importer))
 
-    async def _grant(self, link: Any, granting: asyncio.Event, wait_for_room: WaitForRoom) -> None:
+    async def _grant(self, link: Any, granting: asyncio.Event, importer: Importer) -> None:
         """Lets more messages come as there is room, for ever."""
         while True:
             await granting.wait()
             granting.clear()
-            await wait_for_room()
+            await importer.wait_for_room()
             if (more := CREDIT - link.credit) > CREDIT // 4:
                 link.flow(more)
                 self._write()
 
-    def _take(self, take: Take, granting: asyncio.Event, address: str, delivery: Any) -> None:
+    def _take(self, importer: Importer, granting: asyncio.Event, address: str, delivery: Any) -> None:
         """Takes a message that came whole."""
         link = delivery.link
         data = link.recv(delivery.pending)
         link.advance()
         granting.set()
         place = f"{address}, at {time.time_ns()}"  # the broker's tags are no text, and the same over each connection
-        take([_arrival(data, place, partial(self._acknowledge, delivery))])
+        importer.take([_arrival(data, place, partial(self._acknowledge, delivery))])
 
     def _acknowledge(self, delivery: Any) -> None:
         if not self.ended.done():

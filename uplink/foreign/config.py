@@ -97,6 +97,8 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     """What all routes to foreign systems have."""
 
     dialect: ClassVar[Dialect]
+    covering: ClassVar[bool] = False
+    """Whether a subscription may bring messages that match no `topic` of `[[route.incoming]]`: it covers several."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     """The route's name in the log, of at most 127 bytes, and the name of its cursor in the store, as for other
@@ -215,6 +217,7 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
     """A route to NATS, core or JetStream. See [Foreign transports](foreign.md#nats)."""
 
     dialect: ClassVar[Dialect] = names.NATS
+    covering: ClassVar[bool] = True
 
     servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
     """The servers, as `nats://host:port` or, with TLS, `tls://host:port`; the port is 4222 where it is left out.

@@ -93,6 +93,10 @@ class Import:
             await asyncio.sleep(ROOM_S)
         self._queue.state.receive_note = ""
 
+    def highest_known(self, origin: str, epoch: int) -> int:
+        """Returns the highest sequence number of these that is stored, 0 if none is."""
+        return self._services.log.seen.highest(origin, epoch)
+
     async def stop(self) -> None:
         """Takes nothing more. What came is written, and acknowledged if the connection still stands."""
         self._intake.stop()
@@ -132,9 +136,11 @@ class Import:
         try:
             topic = self._names.topic_of(arrival.parcel.name)
             qos = self._qos_of(topic)
-            if qos is None:
+            if qos is None and self._config.covering:
                 arrival.acknowledge()  # a filter that covers others has brought it
                 return
+            if qos is None:
+                raise ValueError(f"no `topic` of [[route.incoming]] matches {topic!r}")
             packet = self._publish(arrival, topic, qos)
         except (NoName, WireError, ValueError) as error:
             self._set_aside(arrival, str(error))

@@ -17,5 +17,6 @@ def transport_for(config: ForeignConfig, gateway_name: str, login: Login, receiv
 
             return Amqp(config, gateway_name, login)
     except ModuleNotFoundError as error:
-        raise TransportDown(f"{error}: install the extra for this kind of route") from None
+        extra = "nats" if isinstance(config, NatsConfig) else "amqp"
+        raise TransportDown(f"{error}: this kind of route needs pip install 'holdfast[gateway,{extra}]'") from None
     raise TransportDown(f"route {config.name!r} is of no kind that is known")

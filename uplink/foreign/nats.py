@@ -28,12 +28,11 @@ from uplink.foreign.transport import (
     Answer,
     Answered,
     CannotCarry,
+    Importer,
     Login,
     Parcel,
-    Take,
     TransportDown,
     Verdict,
-    WaitForRoom,
 )
 from uplink.foreign.wildcards import patterns
 
@@ -107,7 +106,7 @@ class Nats:
 
     @property
     def problem(self) -> str:
-        return "; ".join(self._problems.values())
+        return "; ".join(dict.fromkeys(self._problems.values()))
 
     async def connect(self) -> None:
         faults = []
@@ -115,14 +114,16 @@ class Nats:
             address = parse_address(url, NATS_PORTS)
             try:
                 await self._connect_to(str(address))
-                self.server = str(address)
                 await self._begin()
-                return
+                if not self._client.is_closed:
+                    self.server = str(address)
+                    return
+                faults.append(f"{address}: {self._last_error or 'the connection has ended'}")
             except TransportDown as error:
                 faults.append(f"{address}: {error}")
             except (OSError, Error, APIError) as error:
                 faults.append(f"{address}: {self._last_error or error or type(error).__name__}")
-            await self._client.close()
+            await self._client.close()  # it is not in use yet, so its end ends nothing
             self._client, self._last_error = Client(), ""
         raise TransportDown("; ".join(faults))
 
@@ -235,7 +236,7 @@ class Nats:
         if self._flushing:
             await asyncio.wait([*self._flushing])
 
-    async def receive(self, take: Take, wait_for_room: WaitForRoom) -> None:
+    async def receive(self, importer: Importer) -> None:
         sources: dict[tuple[str | None, str | None], list[str]] = {}
         for one in self._config.incoming:
             sources.setdefault((one.stream, one.queue_group), []).append(one.topic)
@@ -244,7 +245,7 @@ class Nats:
                 wanted = patterns(filters, self._config.subscribe_mode, self._names)
                 for pattern in wanted:
                     is_optional = f"{pattern}.>" in wanted
-                    source = self._source(stream, pattern, queue_group, take, wait_for_room, is_optional=is_optional)
+                    source = self._source(stream, pattern, queue_group, importer, is_optional=is_optional)
                     group.create_task(source.run())
 
     def _source(
@@ -252,22 +253,20 @@ class Nats:
         stream: str | None,
         pattern: str,
         queue_group: str | None,
-        take: Take,
-        wait_for_room: WaitForRoom,
+        importer: Importer,
         *,
         is_optional: bool,
     ) -> Consumer | Subscription:
         """Returns what takes the messages of a pattern."""
         if stream is None:
-            return Subscription(self._client, pattern, queue_group or "", self._names, take, wait_for_room)
+            return Subscription(self._client, pattern, queue_group or "", self._names, importer)
         return Consumer(
             self._client,
             self._jetstream,
             stream,
             pattern,
             queue_group or self._client_name,
-            take,
-            wait_for_room,
+            importer,
             self._problems,
             is_optional=is_optional,
         )
@@ -378,6 +377,8 @@ class Nats:
                 self._answer(sent, Answer(Verdict.NEVER, f"the server does not permit to publish to {sent.subject!r}"))
 
     async def _note_closed(self) -> None:
+        if not self.server:
+            return  # it was tried, and another server may be
         self._end(f"the connection has ended: {self._last_error}" if self._last_error else "the connection has ended")
 
     def _end(self, why: str) -> None:

@@ -15,7 +15,7 @@ from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from uplink.foreign.headers import read_identity
 from uplink.foreign.names import Names
-from uplink.foreign.transport import Arrival, Parcel, Take, WaitForRoom
+from uplink.foreign.transport import Arrival, Importer, Parcel
 from wire.identity import encode_identity
 
 FETCH_MOST, FETCH_S = 128, 2.0
@@ -27,6 +27,10 @@ NO_SUCH_SUBJECT = 10093  # err_code: the stream has none of the subjects that a 
 UNFIT = re.compile(r"[^A-Za-z0-9_=-]")  # for the name of a consumer
 
 
+class _WentBackError(Exception):
+    """A stream has less than it had."""
+
+
 class Consumer:
     """A durable consumer of a JetStream stream: what it hands out comes again until it is acknowledged.
 
@@ -36,8 +40,7 @@ class Consumer:
         stream: the stream.
         pattern: the subjects.
         name: what the consumer's name begins with; all that use the same name share the messages.
-        take: takes what comes.
-        wait_for_room: returns when more may come.
+        importer: takes what comes.
         problems: what is wrong, by stream and pattern.
         is_optional: whether another pattern of the same topic filter brings what is below this one: then it is no fault
             if the stream has none of its subjects.
@@ -50,8 +53,7 @@ class Consumer:
         stream: str,
         pattern: str,
         name: str,
-        take: Take,
-        wait_for_room: WaitForRoom,
+        importer: Importer,
         problems: dict[str, str],
         *,
         is_optional: bool,
@@ -61,10 +63,10 @@ class Consumer:
         self._stream = stream
         self._pattern = pattern
         self._name = f"{UNFIT.sub('_', name)}-{zlib.crc32(f'{name} {pattern}'.encode()):08x}"
-        self._take = take
-        self._wait_for_room = wait_for_room
+        self._importer = importer
         self._problems = problems
         self._place = f"{stream} {pattern}"
+        self._origin = f"nats.{stream}"
         self._is_optional = is_optional
         self._epoch = 0
         self._acks: list[str] = []
@@ -78,6 +80,8 @@ class Consumer:
                 await self._fetch()
             except NotFoundError:
                 self._problems[self._place] = f"there is no stream {self._stream!r}, or its consumer is gone"
+            except _WentBackError as error:
+                self._problems[self._place] = str(error)
             except (Error, APIError, TimeoutError) as error:
                 if isinstance(error, BadRequestError) and error.err_code == NO_SUCH_SUBJECT and self._is_optional:
                     self._problems.pop(self._place, None)
@@ -91,6 +95,12 @@ class Consumer:
         """Finds the stream, and makes the consumer if there is none. Raises nats.errors.Error."""
         found = await self._jetstream.stream_info(self._stream)
         self._epoch = zlib.crc32(str(found.created).encode())
+        known = self._importer.highest_known(self._origin, self._epoch)
+        if known > found.state.last_seq:
+            raise _WentBackError(
+                f"the stream {self._stream!r} ends at {found.state.last_seq}, and what has its number {known} is stored"
+                " here: it was restored, and what is new in it would be taken for what is known. Make it anew"
+            )
         try:
             await self._jetstream.consumer_info(self._stream, self._name)
         except NotFoundError:
@@ -108,13 +118,13 @@ class Consumer:
         subscription = await self._jetstream.pull_subscribe_bind(self._name, self._stream)
         try:
             while True:
-                await self._wait_for_room()
+                await self._importer.wait_for_room()
                 try:
                     came = await subscription.fetch(FETCH_MOST, FETCH_S)
                 except TimeoutError:  # nothing came, or the stream is gone
                     await self._jetstream.consumer_info(self._stream, self._name)
                     continue
-                self._take([self._arrival(one) for one in came])
+                self._importer.take([self._arrival(one) for one in came])
         finally:
             if not self._client.is_closed:
                 await subscription.unsubscribe()
@@ -123,7 +133,7 @@ class Consumer:
         headers = dict(came.headers or {})
         seq = came.metadata.sequence.stream
         brought = read_identity(headers.get("Nats-Msg-Id", ""))
-        identity = brought or encode_identity(f"nats.{self._stream}", self._epoch, seq)
+        identity = brought or encode_identity(self._origin, self._epoch, seq)
         place = f"stream {self._stream}, sequence {seq}"
         return Arrival(Parcel(came.subject, headers, came.data, identity), place, lambda: self._acknowledge(came.reply))
 
@@ -152,19 +162,15 @@ class Subscription:
         pattern: the subjects.
         queue_group: the group with which it shares them, "" for none.
         names: says which subjects are the system's own.
-        take: takes what comes.
-        wait_for_room: returns when more may come.
+        importer: takes what comes.
     """
 
-    def __init__(
-        self, client: Client, pattern: str, queue_group: str, names: Names, take: Take, wait_for_room: WaitForRoom
-    ) -> None:
+    def __init__(self, client: Client, pattern: str, queue_group: str, names: Names, importer: Importer) -> None:
         self._client = client
         self._pattern = pattern
         self._queue_group = queue_group
         self._names = names
-        self._take = take
-        self._wait_for_room = wait_for_room
+        self._importer = importer
 
     async def run(self) -> None:
         """Takes what comes until the connection ends."""
@@ -178,12 +184,12 @@ class Subscription:
         except Error:  # the connection has ended, which the route learns otherwise
             return
         async for came in subscription.messages:
-            await self._wait_for_room()
+            await self._importer.wait_for_room()
             if not self._names.is_reserved(came.subject):
                 headers = dict(came.headers or {})
                 identity = read_identity(headers.get("Nats-Msg-Id", ""))
                 parcel = Parcel(came.subject, headers, came.data, identity)
-                self._take([Arrival(parcel, f"subject {came.subject}, at {time.time_ns()}", _nothing)])
+                self._importer.take([Arrival(parcel, f"subject {came.subject}, at {time.time_ns()}", _nothing)])
 
 
 def _nothing() -> None:

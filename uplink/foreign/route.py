@@ -105,7 +105,7 @@ class ForeignRoute:
             works = [export.run(), export.resend(), self._tell(transport)]
             imports = self._imports(transport)
             if imports is not None:
-                works.append(transport.receive(imports.take, imports.wait_for_room))
+                works.append(transport.receive(imports))
             try:
                 await _work_until(transport.ended, works)
             finally:

@@ -6,7 +6,7 @@ A further system is one more file: a class with the methods of `Transport`, a ta
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -74,11 +74,17 @@ class Arrival(NamedTuple):
     fault: str = ""
 
 
-Take = Callable[[Sequence[Arrival]], None]
-"""Takes messages that came together."""
+class Importer(Protocol):
+    """Takes what comes."""
 
-WaitForRoom = Callable[[], Awaitable[None]]
-"""Returns when more messages may come."""
+    def take(self, arrivals: Sequence[Arrival]) -> None:
+        """Takes messages that came together."""
+
+    async def wait_for_room(self) -> None:
+        """Returns when more messages may come."""
+
+    def highest_known(self, origin: str, epoch: int) -> int:
+        """Returns the highest sequence number of these that is stored, 0 if none is."""
 
 
 class Transport(Protocol):
@@ -103,7 +109,7 @@ class Transport(Protocol):
     async def flush(self) -> None:
         """What was sent leaves now: nothing more comes for the time being. Raises TransportDown."""
 
-    async def receive(self, take: Take, wait_for_room: WaitForRoom) -> None:
+    async def receive(self, importer: Importer) -> None:
         """Subscribes to what the configuration names, and hands on what comes as there is room, until the connection
         ends. Raises TransportDown.
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.errors import ADVICE, StoreError
 from gateway.store.repair.command import announce
 from gateway.store.sqlite import marks, swap_files
-from gateway.store.sqlite.folder import MESSAGES, take_folder
+from gateway.store.sqlite.folder import MESSAGES, check_moved, take_folder
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_at_rest, open_for_reading, read_schema
 from gateway.store.tables import schema
@@ -23,8 +23,9 @@ def backup(folder: Path, target: Path) -> None:
     """Copies a store into a file, as it is at one moment; a gateway may run on it.
 
     Raises:
-        StoreError: there is no store, it cannot be read, or the file exists or cannot be written.
+        StoreError: there is no store, it was moved, it cannot be read, or the file exists or cannot be written.
     """
+    check_moved(folder)
     if target.exists():
         raise StoreError(f"{target}: there is a file already")
     making = target.with_name(f"{target.name}.part")

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from gateway.errors import ADVICE, StoreError
 from gateway.store.sqlite import marks, swap_files
-from gateway.store.sqlite.folder import COMING, MESSAGES, MOVED, moved_to, note_of, take_folder
+from gateway.store.sqlite.folder import COMING, MESSAGES, MOVED, TakenFolder, moved_to, note_of, take_folder
 from gateway.store.sqlite.rows import first_row, open_at_rest, read_schema
 from gateway.store.tables import schema
 
@@ -69,16 +69,19 @@ def migrate(moves: Sequence[Move]) -> Migrated:
     with contextlib.ExitStack() as stack:
         if all(_is_free(move) and moved_to(move.old) == move.new.absolute() for move in moves):
             raise StoreError(f"message store {moves[0].old}: it was moved to {moves[0].new} already")
+        taken: list[TakenFolder] = []
         for move in moves:
             _check(move)
-            for folder in (move.old, move.new):
-                stack.enter_context(contextlib.closing(take_folder(folder, may_be_moved=True)))
+            stack.enter_context(contextlib.closing(take_folder(move.old, may_be_moved=True)))
+            taken.append(stack.enter_context(contextlib.closing(take_folder(move.new, may_be_moved=True))))
         try:
             if not any(map(_is_free, moves)):  # else all are sealed, and were compared
                 for move in moves:
                     _note(move.new / COMING, move.old)
-                for move in moves:
+                for move, there in zip(moves, taken, strict=True):
                     _copy_all(move)
+                    if note := note_of(move.old):
+                        there.write_note(note, is_synced=True)
             found = [_compare(move) for move in moves]
             for move in moves:
                 _note(move.old / MOVED, move.new)
@@ -99,6 +102,9 @@ def _check(move: Move) -> None:
     elsewhere = moved_to(move.old)
     if elsewhere is not None and elsewhere != move.new.absolute():
         raise StoreError(f"message store {move.old}: it was moved to {elsewhere}")
+    if (other := moved_to(move.new)) is not None:
+        text = f"its store was moved to {other}: delete the folder to use it again, or choose another one"
+        raise StoreError(f"message store {move.new}: {text}")
     if elsewhere is None and (move.new / MESSAGES).exists() and not (move.new / COMING).exists():
         raise StoreError(f"message store {move.new}: there is a store already")
     if problem := marks.problem_of(move.old / MESSAGES, note_of(move.old)):
@@ -120,24 +126,30 @@ def _note(path: Path, other: Path) -> None:
 
 
 def _copy_all(move: Move) -> None:
-    """Copies all databases of a folder. Raises sqlite3.Error, OSError."""
+    """Copies all databases of a folder. Raises StoreError."""
     for source in _databases(move.old):
-        target = move.new / source.name
-        part = target.with_name(target.name + PART)
-        part.unlink(missing_ok=True)
-        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        file_id = marks.file_id_of(file)  # before SQLite has the file: to close it would end SQLite's locks
-        os.close(file)
-        with open_at_rest(source) as reading, contextlib.closing(sqlite3.connect(part, isolation_level=None)) as copy:
-            reading.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is one file
-            read_schema(copy)
-            if source.name == MESSAGES:
-                schema.version_of(copy)
-                marks.save(copy, replace(marks.load(copy), wal_bytes=0, file_id=file_id))
-        swap_files.sync(part)
-        part.rename(target)
+        try:
+            _copy(source, move.new / source.name)
+        except (sqlite3.Error, OSError) as error:
+            raise StoreError(f"migration of {source} to {move.new}: {error}") from error
     swap_files.sync(move.new)
+
+
+def _copy(source: Path, target: Path) -> None:
+    part = target.with_name(target.name + PART)
+    part.unlink(missing_ok=True)
+    file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    file_id = marks.file_id_of(file)  # before SQLite has the file: to close it would end SQLite's locks
+    os.close(file)
+    with open_at_rest(source) as reading, contextlib.closing(sqlite3.connect(part, isolation_level=None)) as copy:
+        reading.backup(copy)
+        copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is one file
+        read_schema(copy)
+        if source.name == MESSAGES:
+            schema.version_of(copy)
+            marks.save(copy, replace(marks.load(copy), wal_bytes=0, file_id=file_id))
+    swap_files.sync(part)
+    part.rename(target)
 
 
 def _compare(move: Move) -> tuple[int, ...]:

@@ -162,7 +162,7 @@ def _named_in(path: Path) -> Path | None:
         return None
 
 
-def _check_moved(folder: Path) -> None:
+def check_moved(folder: Path) -> None:
     """Raises StoreError if a store was moved, or is not here as a whole yet."""
     if (new := moved_to(folder)) is not None:
         raise StoreError(f"message store {folder}: it was moved to {new}, and goes on there")
@@ -185,7 +185,7 @@ def take_folder(folder: Path, *, may_be_moved: bool = False) -> TakenFolder:
     try:
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         if not may_be_moved:
-            _check_moved(folder)
+            check_moved(folder)
         _close_to_others(folder)
         taken = TakenFolder(folder)
         _finish_exchange(folder, taken)

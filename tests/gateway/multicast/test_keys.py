@@ -39,6 +39,15 @@ def test_a_receiver_that_comes_between_gets_both_keys() -> None:
     assert (keys.key, keys.has_readers) == (handed[1][1], True)
 
 
+def test_a_next_key_that_is_replaced_again_and_again_is_used_in_time() -> None:
+    keys = GroupKeys(3600, 0.0)
+    for now_s in range(1, 100):
+        if keys.is_change_due(now_s):
+            break
+        keys.begin_next(now_s)
+    assert now_s == 1 + 2 * OVERLAP_S
+
+
 def test_each_epoch_and_each_key_is_another() -> None:
     one, other = GroupKeys(60, 0.0), GroupKeys(60, 0.0)
     assert one.epoch != other.epoch

@@ -113,7 +113,7 @@ async def test_what_a_queue_has_is_stored_and_then_accepted_and_the_rest_set_asi
     )
     async with routed(tmp_path / "gateway", config) as (_, route):
         await until(lambda: route.queue.state.received_messages == 3)
-        await until(lambda: len(quarantined(tmp_path)) >= 3)
+        await until(lambda: len(quarantined(tmp_path)) >= 4)
     stored = [message for _, message in messages_in(tmp_path / "gateway")]
     assert [(one.topic, one.payload) for one in stored] == [
         ("commands/a", b"1"),
@@ -123,7 +123,8 @@ async def test_what_a_queue_has_is_stored_and_then_accepted_and_the_rest_set_asi
     assert (stored[0].origin, stored[0].epoch, stored[0].seq, stored[0].qos) == ("server", 31, 9, 2)
     assert [tuple(pair) for pair in stored[0].properties[properties.USER_PROPERTY]] == [("k", "v")]
     reasons = [note.reason for note in quarantined(tmp_path)]
-    assert len(reasons) == 3 and "neither bytes nor text" in reasons[0] and "no subject" in reasons[2]
+    assert len(reasons) == 4 and "neither bytes nor text" in reasons[0] and "no subject" in reasons[2]
+    assert reasons[3] == "no `topic` of [[route.incoming]] matches 'other/a'"
     async with routed(tmp_path / "second", config) as (_, route):  # all of it was accepted, and does not come again
         await with_peer(broker, "put", "/queue/in", proton.Message(b"8", subject="commands.d", inferred=True))
         await until(lambda: route.queue.state.received_messages == 1)

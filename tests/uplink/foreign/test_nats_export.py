@@ -174,6 +174,20 @@ async def test_servers_are_tried_in_their_order_and_each_fault_is_told(tmp_path:
             assert not route.queue.status().connected
 
 
+async def test_a_server_that_refuses_the_login_does_not_keep_the_next_one_from_being_used(tmp_path: Path) -> None:
+    with (
+        nats_server(tmp_path / "1", 'authorization { user: "u", password: "p" }') as first,
+        nats_server(tmp_path) as server,
+    ):
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["t.>"])
+            config = nats_config(server, servers=[first.url, server.url])
+            async with routed(tmp_path / "gateway", config) as (broker, route):
+                await put(broker.log, "t/1")
+                await has_messages(client, "S", 1)
+                assert (route.queue.state.server, route.queue.state.reconnects) == (server.url, 0)
+
+
 async def test_a_wrong_password_is_told_and_the_right_one_is_read_again(tmp_path: Path) -> None:
     with nats_server(tmp_path, 'authorization { user: "u", password: "right" }') as server:
         password = tmp_path / "password"

@@ -1,6 +1,7 @@
 """What a route imports from NATS, against a real server."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,34 @@ async def test_a_stream_that_is_lost_is_told_and_one_with_its_name_has_identitie
         stored = [message for _, message in messages_in(tmp_path / "gateway")]
         assert [(one.payload, one.seq) for one in stored] == [(b"1", 1), (b"2", 1)]
         assert stored[0].epoch != stored[1].epoch
+
+
+async def test_a_stream_that_was_restored_is_told_and_no_new_message_in_it_counts_as_known(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        config = nats_config(server, **importing(FROM_S))
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["commands.>"])
+            await client.jetstream().publish("commands.a", b"1")
+        server.stop()
+        shutil.copytree(tmp_path / "nats/jetstream", tmp_path / "saved")
+        server.start()
+        async with connected(server) as client, routed(tmp_path / "gateway", config) as (_, route):
+            await client.jetstream().publish("commands.a", b"2")
+            await received(route, 2)
+            await settled(client)
+        server.stop()
+        shutil.rmtree(tmp_path / "nats/jetstream")
+        shutil.copytree(tmp_path / "saved", tmp_path / "nats/jetstream")
+        server.start()
+        async with connected(server) as client, routed(tmp_path / "gateway", config) as (_, route):
+            await until(lambda: "'S' ends at 1, and what has its number 2" in route.queue.status().problem)
+            await client.jetstream().publish("commands.a", b"new")
+            assert await counted(client, "S") == 2
+            await client.jetstream().delete_stream("S")
+            await client.jetstream().add_stream(name="S", subjects=["commands.>"])
+            await client.jetstream().publish("commands.a", b"3")
+            await received(route, 1)
+        assert [message.payload for _, message in messages_in(tmp_path / "gateway")] == [b"3"]
 
 
 async def test_nothing_is_acknowledged_while_the_store_is_full(tmp_path: Path) -> None:

@@ -43,7 +43,9 @@ async def test_a_summary_is_always_told_and_stands_for_what_it_covers(tmp_path: 
 async def test_topics_of_the_gateway_itself_are_not_told(tmp_path: Path, dialling: str) -> None:
     a, b = pair(tmp_path, dialling)
     async with a, b:
-        await b.client("reader", "$SYS/#", "$SYS/broker/version", "$share/g/$SYS/#", "$share/g/$share/h/x", "#", "other")
+        await b.client(
+            "reader", "$SYS/#", "$SYS/broker/version", "$share/g/$SYS/#", "$share/g/$share/h/x", "#", "other"
+        )
         await a.wants("#")
 
 

@@ -9,6 +9,7 @@ from gateway.config.load import DEFAULT_PATH
 from gateway.config.schema import GatewayConfig, store_of
 from gateway.errors import ConfigError, StoreError
 from gateway.store import MESSAGES
+from gateway.streams.names import DEFAULT_NAME
 from tools.cli.failure import fail
 
 ConfigFile = Annotated[
@@ -30,7 +31,7 @@ def chosen(command: str, file: Path | None, option: Path | None) -> Path:
 def store_folder(config: GatewayConfig, stream: str) -> Path:
     """Returns the folder of a stream's store, "" for the default stream. Raises ConfigError: there is no such one."""
     try:
-        return Path(store_of(config, stream).path)
+        return Path(store_of(config, "" if stream == DEFAULT_NAME else stream).path)
     except KeyError:
         known = ", ".join(repr(one.name) for one in config.stream) or "none: there is no [[stream]]"
         raise ConfigError(f"no stream is named {stream!r}, expected one of {known}") from None

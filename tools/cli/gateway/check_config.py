@@ -4,10 +4,12 @@ from pathlib import Path
 
 import typer
 
+from gateway.broker import naming_stream
+from gateway.config.schema import with_taken_streams
 from gateway.errors import GatewayError
 from gateway.store import check_store, is_taken
 from tools.cli.failure import failing_on
-from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen, store_folder
 from tools.cli.gateway.config import read_configuration
 
 
@@ -19,9 +21,11 @@ def check_config(
     path = chosen("gateway check-config", file, config)
     with failing_on(GatewayError, command="gateway check-config"):
         found = read_configuration(path)
-        folder = Path(found.config.store.path)
-        if not (is_running := is_taken(folder)):
-            check_store(folder)
+        is_running = is_taken(Path(found.config.store.path))
+        taken = with_taken_streams(found.config)
+        for stream in () if is_running else ("", *(one.name for one in taken.stream)):
+            with naming_stream(stream):
+                check_store(store_folder(taken, stream))
     for event, reason in found.warnings:
         typer.echo(f"holdfast gateway check-config: warning: {event}: {reason}", err=True)
     if is_running:

@@ -1,5 +1,6 @@
 """A gateway's configuration, for `gateway run` and `gateway check-config`."""
 
+import os
 import re
 import tomllib
 from collections.abc import Iterator
@@ -15,7 +16,15 @@ from gateway.auth.rules import load_rules
 from gateway.config.errors import ConfigSource
 from gateway.config.load import TLS_FILES, Draft, check_places, check_readable, draft_of, named_files
 from gateway.config.pem import out_of_date
-from gateway.config.schema import GatewayConfig, TcpConfig, UnixConfig, WebSocketConfig
+from gateway.config.schema import (
+    GatewayConfig,
+    TcpConfig,
+    UnixConfig,
+    WebSocketConfig,
+    store_of,
+    with_taken_streams,
+)
+from gateway.config.streams import FOLDER
 from gateway.errors import ConfigError
 from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
@@ -145,6 +154,12 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
     if is_in_memory(Path(config.store.path)):
         reason = f"{config.store.path}: on a file system in memory, which a restart of the machine empties"
         warnings.append(("what is stored is not durable", reason))
+    taken = with_taken_streams(config)
+    served = {os.path.realpath(store_of(taken, one.name).path) for one in taken.stream}
+    for path in sorted(Path(config.store.path, FOLDER).glob("*/messages.sqlite")):
+        if os.path.realpath(path.parent) not in served:
+            text = f"{path.parent}: what is stored there waits until there is a [[stream]] for it, or path names it"
+            warnings.append(("a stream's store is not used", text))
     if not config.listener:
         warnings.append(("no client can connect", "there is no [[listener]]"))
     return warnings

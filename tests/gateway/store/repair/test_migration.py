@@ -10,7 +10,7 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.store import MESSAGES, MessageLog
-from gateway.store.repair import Migrated, Move, migrate
+from gateway.store.repair import Migrated, Move, backup, migrate
 from gateway.store.sqlite.folder import COMING, take_folder
 from tests.gateway.store.support import epoch_of, messages_in, stored
 from tests.gateway.support import Client, running, tcp_port
@@ -90,6 +90,19 @@ async def test_what_cannot_be_moved_is_named_and_stays_usable(tmp_path: Path) ->
     with pytest.raises(StoreError, match=f"{second.new}: there is a store already"):
         migrate([first, second])
     assert is_usable(first.old) and is_usable(second.old)
+    shutil.rmtree(second.new)
+    assert migrate([first, second]).stores == 2
+    back = Move(first.stream, first.new, first.old)
+    with pytest.raises(StoreError, match=f"{first.old}: its store was moved to {first.new}: delete the folder"):
+        migrate([back])
+    with pytest.raises(StoreError, match=f"{first.old}: it was moved to {first.new}"):
+        backup(first.old, tmp_path / "backup")
+    shutil.rmtree(first.old)
+    shutil.rmtree(second.old)
+    undone = [Move(move.stream, move.new, move.old) for move in (first, second)]
+    assert migrate(undone).stores == 2
+    assert is_usable(first.old) and not is_usable(first.new)
+    shutil.rmtree(first.new)
     shutil.rmtree(second.new)
     assert migrate([first, second]).stores == 2
     (first.new / COMING).write_text(str(first.old))

@@ -37,6 +37,7 @@ def test_a_gateway_goes_on_in_another_folder_with_its_rules_and_streams(tmp_path
     assert "  3 streams, 2 messages, " in done.stdout and "0 differences; the old stores are sealed" in done.stdout
     with pytest.raises(ProcessFailed, match="moved to"), gateway.running():
         pass
+    assert "moved to" in check("gateway", "check-config", str(gateway.path)).stderr
     assert (tmp_path / "new/rules").read_text() == (tmp_path / "old/rules").read_text()
     gateway.path = new
     with gateway.running() as process:
@@ -56,6 +57,11 @@ def test_a_stream_that_was_taken_of_a_neighbour_is_moved_too(tmp_path: Path) -> 
         assert publish(gateway.port, "-D", "publish", "user-property", "hf-stream", "plant") == 0
         process.stop()
     gateway.path.write_text(gateway.path.read_text().replace('[[stream]]\nname = "plant"\n', ""))
+    text = gateway.path.read_text()
+    gateway.path.write_text(text.replace('streams = "any"', ""))
+    unused = check("gateway", "check-config", str(gateway.path))
+    assert f"warning: a stream's store is not used: {tmp_path}/old/store/streams/plant: " in unused.stderr
+    gateway.path.write_text(text)
     done = migrate(gateway.path, tmp_path / "new/gateway.toml")
     assert done.returncode == 0, done.stderr
     assert "  2 streams, 1 messages, " in done.stdout
