@@ -65,7 +65,10 @@ class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
 
 
 class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """A route to another broker: the messages that it sends there, and how it connects."""
+    """A route to another broker: the messages that it sends there, and how it connects.
+
+    With `kind = "nats"` or `kind = "amqp"` it leads to another system, and has the keys of a table below.
+    """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     """The route's name in the log, of at most 127 bytes, and the name of its cursor in the store: if you rename a
