@@ -4,7 +4,7 @@ Delta's log names the files of a table and the limits of their columns, so files
 never opened. The engine sees these tables alone: no other file, no network and no setting is in its reach.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -25,6 +25,7 @@ from cloud.tables.delta_log import DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, arrow_schema
 from cloud.tables.tables import NoTables, require_tables
 
+INTERRUPT_S = 0.05  # between two interrupts of a query
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
@@ -79,7 +80,9 @@ class OpenTables:
             try:
                 return asked.result()
             except KeyboardInterrupt:
-                self._engine.interrupt()
+                while not asked.done():  # the engine forgets an interrupt that comes before the query begins
+                    self._engine.interrupt()
+                    wait([asked], INTERRUPT_S)
                 raise
 
     def close(self) -> None:

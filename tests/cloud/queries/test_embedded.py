@@ -106,9 +106,10 @@ def test_partitions_are_those_of_the_log(tables: Tables) -> None:
     assert ask(tables, "SELECT ingest_date FROM quarantine WHERE ingest_date > DATE '2026-06-02'") == days[2:]
 
 
-def test_ctrl_c_ends_a_query_that_runs(tables: Tables) -> None:
+@pytest.mark.parametrize("after_s", [0.01, 0.3], ids=["as-it-begins", "while-it-runs"])
+def test_ctrl_c_ends_a_query(tables: Tables, after_s: float) -> None:
     with OpenTables(tables.folder) as opened:
-        Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        Timer(after_s, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             opened.select("SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE a.range < b.range")
         assert opened.select("SELECT 1").rows == [(1,)]
