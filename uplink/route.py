@@ -10,6 +10,7 @@ from typing import Any
 from gateway.routes import MessageLog, Sender, Services
 from uplink.batch_cursor import payload_max
 from uplink.config import RouteConfig
+from uplink.connect.connections import Connections, wait_until
 from uplink.connect.connector import Accepted, Connector, LinkDown
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
@@ -62,7 +63,6 @@ class Route:
         services: Services | None = None,
     ) -> None:
         self.config = config
-        self._names = (config.name, config.broker)
         network = None if services is None else services.network
         self.queue = queue or RouteQueue(config.name, log, config, gateway_name, network)
         self._notes = RouteNotes(log.folder, config.name)
@@ -80,8 +80,8 @@ class Route:
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._suspicion = Suspicion()
-        self._said = ""
-        self._has_connected = False
+        losses = (LinkDown, sqlite3.Error)
+        self._connections = Connections(f"{config.name} to {config.broker}", self.queue.state, self._backoff, *losses)
 
     @property
     def link(self) -> DiallingEnd | None:
@@ -91,31 +91,16 @@ class Route:
     @property
     def problem(self) -> str:
         """Why no connection may be made, or why the newest one failed or ended; "" since the next one."""
-        return self._connector.waits_for or self._said
+        return self._connector.waits_for or self._connections.problem
 
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
         if self._end is not None:
             self._end.open()
         try:
-            while True:
-                await self._serve_once()
-                _end_if_cancelled()
-                await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
+            await self._connections.serve(self._serve)
         finally:
             await self._connector.close()
-
-    async def _serve_once(self) -> None:
-        try:
-            await self._serve()
-        except (LinkDown, sqlite3.Error) as error:
-            self.queue.state.note_error(str(error))
-            if str(error) != self._said:
-                self._said = str(error)
-                logger.warning("route %s to %s: %s; storing meanwhile", *self._names, self._said)
-        except Exception as error:
-            self.queue.state.note_error(f"unexpected failure: {error}")
-            logger.exception("route %s to %s: unexpected failure; storing meanwhile", *self._names)
 
     async def _serve(self) -> None:
         """One connection, from its start to the LinkDown at its end."""
@@ -241,21 +226,12 @@ class Route:
         return NO_BATCHES if has_batches else ""
 
     def _note_connected(self, accepted: Accepted) -> None:
-        state, url = self.queue.state, str(accepted.server)
-        if not state.stands:  # otherwise each attempt would log two lines
+        url = str(accepted.server)
+        if not self.queue.state.stands:  # otherwise each attempt would log two lines
             is_present = accepted.connack.session_present
             logger.info("route %s to %s: connected, session present: %s", self.config.name, url, is_present)
-            self._said = ""
-        state.connected, state.server = True, url
-        state.reconnects += self._has_connected
-        self._has_connected = True
-
-
-def _end_if_cancelled() -> None:
-    """Raises CancelledError if the task is to end: an error at the end of a connection may have taken its place."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
+            self._connections.problem = ""
+        self._connections.note_connected(url)
 
 
 async def _work_until(ended: asyncio.Future[str], works: list[Coroutine[Any, Any, None]]) -> None:
@@ -263,18 +239,9 @@ async def _work_until(ended: asyncio.Future[str], works: list[Coroutine[Any, Any
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(work) for work in works]
     try:
-        await first_of(ended, *tasks)
-        if not ended.done():
-            for task in tasks:
-                if task.done():
-                    task.result()
+        await wait_until(ended, tasks)
     except (OSError, WireError) as error:
         raise LinkDown(str(error)) from error
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def first_of(*futures: asyncio.Future[Any]) -> None:
-    """Waits until one of them is done."""
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import sqlite3
-import time
 from collections.abc import Callable
 
 from gateway.routes import AckBatch, MessageLog, Sender
 from uplink.connect.remote import Remote, Step
+from uplink.delivery.standing import Standing
 from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
 from uplink.refusals import TooManyRefused
@@ -27,7 +27,6 @@ from wire.reasons import (
 ADVICE = {NOT_AUTHORIZED: "; another Holdfast gateway needs rules to publish its topic and to identify its origin"}
 NO_SUBSCRIBER = "no client at the broker has subscribed to a message [needs_subscriber]"
 REFUSES_TOPIC = (NOT_AUTHORIZED, TOPIC_NAME_INVALID)
-PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +81,7 @@ class Answers:
         self.has_answer = False
         self._needs_subscriber = needs_subscriber
         self._batch = AckBatch(log.submit, remote.flush, remote.close)
-        self._pauses = Backoff(PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS)
-        self._pause: asyncio.TimerHandle | None = None
+        self._standing = Standing(queue.state, backoff, window.pause, self._go_on)
         self._again: list[int] = []
         self._unwanted = queue.unwanted
         for packet_identifier in list(self._unwanted):
@@ -121,9 +119,7 @@ class Answers:
         """The connection has ended: its sender hands back what is not acknowledged."""
         for looking in self._looking:
             looking.cancel()
-        if self._pause is not None:
-            self._pause.cancel()
-            self._state.stands = ""
+        self._standing.stop()
 
     def set_aside(self, packet_identifier: int, reason: str) -> None:
         """Sets a message aside over which the broker has ended the connection."""
@@ -156,7 +152,7 @@ class Answers:
                 self._send_later(unwanted, NO_SUBSCRIBER)
         if not packet_identifiers:
             return
-        self._note_success()
+        self._standing.note_success()
         if packet_type == PUBACK:
             self._window.handle_pubacks(packet_identifiers)
         elif packet_type == PUBREC:
@@ -166,14 +162,6 @@ class Answers:
             self._window.handle_pubcomps(packet_identifiers)
         if self._lanes is not None and packet_type != PUBREC:
             self._lanes.note_acknowledged(len(packet_identifiers))
-
-    def _note_success(self) -> None:
-        self._state.acknowledged_ms = int(time.time() * 1000)
-        self._backoff.reset()
-        if self._pause is None and self._state.stands:
-            logger.info("route %s: messages go out again", self._state.name)
-            self._state.stands = ""
-            self._pauses.reset()
 
     def _has_to_wait(self, packet: Puback | Pubrec) -> bool:
         if not self._needs_subscriber or self._window.is_retained(packet.packet_identifier):
@@ -195,7 +183,7 @@ class Answers:
         if isinstance(packet, Puback):
             self._send_later([packet.packet_identifier], NO_SUBSCRIBER)
             return
-        self._stand(NO_SUBSCRIBER)
+        self._standing.begin(NO_SUBSCRIBER)
         self._unwanted.add(packet.packet_identifier)
         self._window.protocol.pubrel(packet.packet_identifier)  # its flow ends, and begins again after the pause
 
@@ -207,20 +195,9 @@ class Answers:
         self._again += [one for one in packet_identifiers if one not in resent and one not in owed]
         if self._lanes is not None:
             self._lanes.pace.slow_down()
-        self._stand(why)
-
-    def _stand(self, why: str) -> None:
-        if not self._state.stands:
-            logger.warning("route %s stands: %s; storing meanwhile", self._state.name, why)
-            self._state.note_error(why)
-        self._state.stands = why
-        if self._pause is None:
-            self._window.pause()
-            wait_s = self._pauses.next_wait_ms() / 1000
-            self._pause = asyncio.get_running_loop().call_later(wait_s, self._go_on)
+        self._standing.begin(why)
 
     def _go_on(self) -> None:
-        self._pause = None
         again, self._again = self._again, []
         self._sender.send_again(again)
         self._refusals.is_due.set()

@@ -6,11 +6,11 @@ is handed back to the cursor, and goes again over the next one, in order and wit
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from functools import partial
 
 from gateway.routes import REJECTED, Delivery, Message, MessageLog, Refused, Signal
+from uplink.delivery.standing import Standing
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import encode, identity_of
@@ -22,7 +22,6 @@ from uplink.shape import CannotShape
 from wire.backoff import Backoff
 
 FETCH_MOST = 128
-PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS = 500, 30_000
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,6 @@ class Export:
         self._transport = transport
         self._names = config.names
         self._receivers = receivers
-        self._backoff = backoff
         self._state = queue.state
         self._outlet = queue.outlet
         self._news, self._room = Signal(), Signal()
@@ -62,10 +60,9 @@ class Export:
         self._beside = 0  # messages in flight that are not the cursor's
         self._taken: list[int] = []  # whose acknowledgement the cursor is told of soon
         self._again: list[int] = []  # that the other system may take later
-        self._pauses = Backoff(PAUSE_SHORTEST_MS, PAUSE_LONGEST_MS)
-        self._pause: asyncio.TimerHandle | None = None
         self._may_go = Signal()
         self._may_go.set()
+        self._standing = Standing(queue.state, backoff, self._may_go.clear, self._go_on)
         self._is_stopped = False
 
     async def run(self) -> None:
@@ -105,9 +102,7 @@ class Export:
         """The connection has ended: what is not answered goes over the next one."""
         self._is_stopped = True
         self._outlet.wake_with(None)
-        if self._pause is not None:
-            self._pause.cancel()
-            self._state.stands = ""
+        self._standing.stop()
         self._tell_cursor()
         self._state.retries += len(self._unanswered)
         self._outlet.redeliver(list(self._unanswered))
@@ -155,10 +150,10 @@ class Export:
             answer = self._give_up(delivery.position, delivery.message, answer)
         if answer.verdict is Verdict.LATER:
             self._again.append(number)
-            self._stand(answer.reason)
+            self._standing.begin(answer.reason)
             return
         if answer.verdict is Verdict.TAKEN:
-            self._note_success()
+            self._standing.note_success()
         del self._unanswered[number]
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._tell_cursor)
@@ -169,14 +164,6 @@ class Export:
         if taken:
             self._outlet.acknowledge_all(taken)
             self._room.set()
-
-    def _note_success(self) -> None:
-        self._state.acknowledged_ms = int(time.time() * 1000)
-        self._backoff.reset()
-        if self._pause is None and self._state.stands:
-            logger.info("route %s: messages go out again", self._state.name)
-            self._state.stands = ""
-            self._pauses.reset()
 
     def _give_up(self, position: int, message: Message, answer: Answer) -> Answer:
         """Sets a message aside, or drops it, as the configuration says.
@@ -194,19 +181,8 @@ class Export:
             self._log.drop(REJECTED, self._queue.consumer, message)
         return answer
 
-    def _stand(self, why: str) -> None:
-        """Sends nothing for a while, and then what was not taken, before anything new."""
-        if not self._state.stands:
-            logger.warning("route %s stands: %s; storing meanwhile", self._state.name, why)
-            self._state.note_error(why)
-        self._state.stands = why
-        if self._pause is None:
-            self._may_go.clear()
-            wait_s = self._pauses.next_wait_ms() / 1000
-            self._pause = asyncio.get_running_loop().call_later(wait_s, self._go_on)
-
     def _go_on(self) -> None:
-        self._pause = None
+        """Sends what was not taken, before anything new."""
         again, self._again = self._again, []
         for number in again:
             self._unanswered.pop(number, None)
@@ -226,9 +202,9 @@ class Export:
             if self._is_stopped:
                 return
             if answer.verdict is Verdict.LATER:
-                self._stand(answer.reason)
+                self._standing.begin(answer.reason)
             elif answer.verdict is Verdict.TAKEN:
-                self._note_success()
+                self._standing.note_success()
             answered(answer)
 
         try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from gateway.routes import UNROUTED, ConfigError, MessageLog, Services
 from uplink.config import queue_config
+from uplink.connect.connections import Connections, wait_until
 from uplink.connect.credentials import Credentials
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.delivery import Export
@@ -57,34 +58,17 @@ class ForeignRoute:
         self._receivers = config.receivers_by
         self._credentials = Credentials(config)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
-        self._said = ""
-        self._has_connected = False
+        losses = (TransportDown, ConfigError, TooManyRefused, sqlite3.Error)
+        self._connections = Connections(config.name, self.queue.state, self._backoff, *losses)
 
     @property
     def problem(self) -> str:
         """Why the newest connection failed or ended; "" since the next one."""
-        return self._said
+        return self._connections.problem
 
     async def run(self) -> None:
         """Serves for ever: connects, exports and imports, and after each loss waits and connects again."""
-        while True:
-            await self._serve_once()
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise asyncio.CancelledError
-            await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
-
-    async def _serve_once(self) -> None:
-        try:
-            await self._serve()
-        except (TransportDown, ConfigError, TooManyRefused, sqlite3.Error) as error:
-            self.queue.state.note_error(str(error))
-            if str(error) != self._said:
-                self._said = str(error)
-                logger.warning("route %s: %s; storing meanwhile", self.config.name, self._said)
-        except Exception as error:
-            self.queue.state.note_error(f"unexpected failure: {error}")
-            logger.exception("route %s: unexpected failure; storing meanwhile", self.config.name)
+        await self._connections.serve(self._serve)
 
     async def _serve(self) -> None:
         """One connection, from its start to the TransportDown at its end."""
@@ -96,12 +80,10 @@ class ForeignRoute:
             queue.begin_link(None)
             await queue.begin_numbers(MQTT_3_1_1)  # there are no properties for them
             export = Export(self.config, queue, self._log, transport, self._receivers, self._backoff)
-            state.connected, state.server = True, transport.server
-            state.reconnects += self._has_connected
-            self._has_connected = True
+            self._connections.note_connected(transport.server)
             if not state.stands:
                 logger.info("route %s to %s: connected", self.config.name, transport.server)
-            self._said = ""
+            self._connections.problem = ""
             works = [export.run(), export.resend(), self._tell(transport)]
             imports = self._imports(transport)
             if imports is not None:
@@ -154,18 +136,10 @@ async def _work_until(ended: asyncio.Future[str], works: list[Coroutine[Any, Any
     """Works until the connection has ended, or a work has. Raises what the work raises."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
-        await first_of(ended, *tasks)
-        for task in tasks:
-            if task.done() and not ended.done():
-                task.result()
+        await wait_until(ended, tasks)
     finally:
         for task in tasks:
             task.cancel()
         for task in tasks:
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await task
-
-
-async def first_of(*futures: asyncio.Future[Any]) -> None:
-    """Waits until one of them is done."""
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
