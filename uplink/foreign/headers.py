@@ -51,10 +51,11 @@ def identity_of(message: Message) -> str:
 def read_identity(text: str) -> str:
     """Returns the value of `hf-id` that a header has, "" if it is none."""
     try:
-        decode_identity(unquote(text, errors="strict"))
+        identity = unquote(text, errors="strict")
+        decode_identity(identity)
     except ValueError:  # UnicodeDecodeError is one
         return ""
-    return unquote(text)
+    return identity
 
 
 def encode(message: Message, hop: str, *, with_headers: bool, with_properties: bool) -> dict[str, str]:

@@ -105,10 +105,8 @@ class Names:
         begin = [self._level(level, topic_filter) for level in levels]
         if last != "#":
             return [self._join([*begin, self._level(last, topic_filter)])]
-        patterns = [self._join([*begin, self.dialect.rest])]
-        if self.dialect.rest_needs_one and (begin or self._project):
-            patterns = [self._join(begin), *patterns] if begin else patterns
-        return patterns
+        below = self._join([*begin, self.dialect.rest])
+        return [self._join(begin), below] if begin and self.dialect.rest_needs_one else [below]
 
     def _level(self, level: str, topic_filter: str) -> str:
         if level == "+":
