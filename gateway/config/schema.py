@@ -371,6 +371,11 @@ def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
     return listener.allow_anonymous or config.accounts is None
 
 
+def stream_names(config: GatewayConfig) -> list[str]:
+    """Returns the names of all streams, that of the default one, "", first."""
+    return ["", *(one.name for one in config.stream)]
+
+
 def store_of(config: GatewayConfig, stream: str) -> StoreConfig:
     """Returns the store of a stream, "" for the default one. Raises KeyError: there is no such stream."""
     if not stream:

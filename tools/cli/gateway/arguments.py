@@ -16,7 +16,13 @@ ConfigFile = Annotated[
     Path | None, typer.Argument(metavar="FILE", help=f"The gateway's TOML file, by default {DEFAULT_PATH}.")
 ]
 StreamName = Annotated[
-    str, typer.Option("--stream", metavar="NAME", help="The stream with the store; without it the default stream.")
+    str,
+    typer.Option(
+        "--stream",
+        metavar="NAME",
+        help="The stream with the store; without it the default stream.",
+        parser=lambda name: "" if name == DEFAULT_NAME else name,
+    ),
 ]
 ConfigAgain = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="The same as FILE.")]
 
@@ -31,7 +37,7 @@ def chosen(command: str, file: Path | None, option: Path | None) -> Path:
 def store_folder(config: GatewayConfig, stream: str) -> Path:
     """Returns the folder of a stream's store, "" for the default stream. Raises ConfigError: there is no such one."""
     try:
-        return Path(store_of(config, "" if stream == DEFAULT_NAME else stream).path)
+        return Path(store_of(config, stream).path)
     except KeyError:
         known = ", ".join(repr(one.name) for one in config.stream) or "none: there is no [[stream]]"
         raise ConfigError(f"no stream is named {stream!r}, expected one of {known}") from None

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gateway.config.load import DEFAULT_PATH, load
+from gateway.config.schema import stream_names
 from gateway.errors import GatewayError
 from gateway.store import repair
 from tools.cli.failure import failing_on
@@ -25,7 +26,7 @@ def back_up(target: Backup, config: Config = DEFAULT_PATH, stream: StreamName = 
         check_exists(folder)
         repair.backup(folder, target)
     typer.echo(f"{folder}: copied to {target}")
-    if others := [name for name in ("", *(one.name for one in gateway_config.stream)) if name != stream]:
+    if others := [name for name in stream_names(gateway_config) if name != stream]:
         named = ", ".join(name or "default" for name in others)
         typer.echo(f"  it has one stream; these have stores of their own: {named}", err=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from gateway.broker import naming_stream
-from gateway.config.schema import with_taken_streams
+from gateway.config.schema import stream_names, with_taken_streams
 from gateway.errors import GatewayError
 from gateway.store import check_store, is_taken
 from tools.cli.failure import failing_on
@@ -23,7 +23,7 @@ def check_config(
         found = read_configuration(path)
         is_running = is_taken(Path(found.config.store.path))
         taken = with_taken_streams(found.config)
-        for stream in () if is_running else ("", *(one.name for one in taken.stream)):
+        for stream in () if is_running else stream_names(taken):
             with naming_stream(stream):
                 check_store(store_folder(taken, stream))
     for event, reason in found.warnings:

@@ -10,7 +10,7 @@ import typer
 
 from gateway.config.errors import ConfigSource
 from gateway.config.load import draft_of, named_files
-from gateway.config.schema import GatewayConfig, store_of, with_streams, with_taken_streams
+from gateway.config.schema import GatewayConfig, store_of, stream_names, with_streams, with_taken_streams
 from gateway.errors import ConfigError, GatewayError
 from gateway.store import repair
 from gateway.store.repair import Move
@@ -53,7 +53,7 @@ def _moves(old: GatewayConfig, old_path: Path, new: GatewayConfig, new_path: Pat
     """Yields where each stream's store goes. Raises ConfigError if the configurations do not fit."""
     if old.name != new.name:
         raise ConfigError(f"{new_path}: name: {new.name!r}, expected {old.name!r} as in {old_path}")
-    names, wanted = [["", *(one.name for one in config.stream)] for config in (old, new)]
+    names, wanted = stream_names(old), stream_names(new)
     missing = [name for name in names if name not in wanted]
     if new.network.streams == "any":  # streams that were taken of neighbours are in no table
         new = with_streams(new, missing)
@@ -74,7 +74,7 @@ def _copy_configuration(old: Path, new: Path, config: GatewayConfig) -> None:
     """
     source = ConfigSource(old)
     draft = draft_of(source)
-    for name in ["", *(one.name for one in config.stream)]:
+    for name in stream_names(config):
         store = Path(store_of(config, name).path)
         if not store.is_relative_to(old.parent):
             text = f"{store} is not below its folder: write {new} yourself, with another path"
