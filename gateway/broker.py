@@ -73,21 +73,21 @@ class Broker:
             Shifts(),
             streams,
         )
-        default = Stream("", in_stream(config, ""), log, common)
-        others = [Stream(name, in_stream(config, name), its_log, common) for name, its_log in (logs or {}).items()]
-        self.streams = [default, *others]
+        self.streams: list[Stream] = []
+        self.stream_links: list[Links] = []
+        self._observed: list[ObservedStream] = []
+        self._dialled: Callable[[str], Sequence[Link]] = _no_links
+        for name, its_log in {"": log, **(logs or {})}.items():
+            self._add(Stream(name, in_stream(config, name), its_log, common))
+        default, self.links = self.streams[0], self.stream_links[0]
         self._taken: dict[str, MessageLog | None] = {}  # streams of neighbours; None while a log is being opened
         self._taking: set[asyncio.Task[None]] = set()
         self._stream_taken: Callable[[Services], None] = _do_nothing
-        self._dialled: Callable[[str], Sequence[Link]] = _no_links
         self.limits, self.endings, self.network = default.limits, default.endings, default.network
         self.subscribers, self.publishing, self.sessions = default.subscribers, default.publishing, default.sessions
         self._access_control.access.other_gateways = self.network.gateways
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
-        self.stream_links = [Links(config.name, one.network, one.sessions, one.log, one.name) for one in self.streams]
-        self.links = self.stream_links[0]
-        self._observed = [_observed(one) for one in self.streams]
         self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
@@ -95,6 +95,13 @@ class Broker:
         self._tell_streams()
         if config.network.streams == "any":
             self.network.note_streams = self._note_streams
+
+    def _add(self, stream: Stream) -> None:
+        self.streams.append(stream)
+        self._observed.append(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
+        links = Links(self.config.name, stream.network, stream.sessions, stream.log, stream.name)
+        links.dialled = partial(self._dialled, stream.name)
+        self.stream_links.append(links)
 
     def carry_streams(self, dialled: Callable[[str], Sequence[Link]], take: Callable[[Services], None]) -> None:
         """Shows the links that routes dial for a stream, and has a stream of neighbours carried that is taken."""
@@ -130,11 +137,7 @@ class Broker:
         self.config = config
         stream = Stream(name, in_stream(config, name), log, self._common)
         await stream.open()
-        self.streams.append(stream)
-        self._observed.append(_observed(stream))
-        links = Links(config.name, stream.network, stream.sessions, log, name)
-        links.dialled = partial(self._dialled, name)
-        self.stream_links.append(links)
+        self._add(stream)
         self._tell_streams()
         logger.info("stream %s of a neighbour is taken", name)
         self._stream_taken(stream.services)
@@ -243,10 +246,6 @@ def _do_nothing(_services: Services) -> None:
 
 def _no_links(_stream: str) -> Sequence[Link]:
     return ()
-
-
-def _observed(stream: Stream) -> ObservedStream:
-    return ObservedStream(stream.name, stream.log, stream.sessions, stream.limits)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,6 @@ from wire.codec.packets import (
     Connect,
     Disconnect,
     Packet,
-    Will,
 )
 from wire.codec.requests import BRIDGE
 from wire.connection.states import AWAIT_CONNACK
@@ -261,19 +260,21 @@ class Connection:
         client_id = admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
         self._holding.give(self.owner)
-        will = self._own_will(admitted)
-        services.wills.check(client_id, self.owner, will)
+        packet = admitted.packet
+        will_stream, will = will_of(packet, services.stream) if packet.will else ("", None)
+        own_will = will if will_stream == services.stream else None
+        services.wills.check(client_id, self.owner, own_will)
         link = admit_neighbour(services, admitted, is_realtime=self.is_realtime)
         session, present = services.sessions.take_up(self, admitted, link)
         admitted.permissions.owns_client_id = self._owns(client_id, session)
         forget_packets(services, session, admitted.packet)
         self._session, self._is_session_new = session, not present
         self._visits = visits = Visits(services, self, admitted, self.owner)
-        stored, note = services.wills.arrive(client_id, session.user, will, self.owner)
+        stored, note = services.wills.arrive(client_id, session.user, own_will, self.owner)
         await services.sessions.save(client_id)
         await services.log.submit(note)  # after it, all that an earlier connection brought is durable or has failed
         services.wills.stay(client_id, stored)
-        await visits.resume(present=present)
+        await visits.resume(will_stream, will, present=present)
         if self._is_over():
             return
         self._protocol.accept(present, self._announced(admitted, session))
@@ -326,13 +327,6 @@ class Connection:
         """Whether no other user has a session of this client identifier in another stream."""
         others = (one.sessions.get(client_id) for one in self._services.streams.values() if one is not self._services)
         return all(other is None or other.user in (None, session.user) for other in others)
-
-    def _own_will(self, admitted: Admitted) -> Will | None:
-        """Returns the will of a CONNECT, None if it has none or if that is in another stream than the implied one."""
-        if admitted.packet.will is None:
-            return None
-        stream, will = will_of(admitted.packet, admitted.permissions.stream)
-        return will if stream == admitted.permissions.stream else None
 
     async def _begin_link(self, session: Session) -> ListeningEnd | None:
         """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""

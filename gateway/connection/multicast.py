@@ -14,6 +14,7 @@ from gateway.store import Grant
 from gateway.subscriptions import size_of
 from wire.bulk.connection import BulkServerConnection
 from wire.codec.packets import NO_LOCAL, Subscribe
+from wire.identity import find_user_property
 from wire.multicast import DATAGRAM_MAX, MULTICAST_PROPERTY
 from wire.properties import REQUEST_PROBLEM_INFORMATION, USER_PROPERTY
 from wire.topics import matches, parse_shared
@@ -56,7 +57,7 @@ class MulticastMember:
 
     def asks(self, packet: Subscribe) -> bool:
         """Whether a SUBSCRIBE asks for multicast."""
-        return any(name == MULTICAST_PROPERTY for name, _ in packet.properties.get(USER_PROPERTY, ()))
+        return find_user_property(packet.properties, MULTICAST_PROPERTY) is not None
 
     def choose(self, packet: Subscribe) -> MulticastGroup:
         """Returns the group that a SUBSCRIBE asks for. Raises BadMulticast if the client cannot have it."""

@@ -15,12 +15,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
-from gateway.auth.admission import Admitted, Refused, will_of
+from gateway.auth.admission import Admitted, Refused
 from gateway.auth.permissions import Permissions
 from gateway.connection.client import Client
 from gateway.connection.services import Services
 from gateway.sessions.session import LiveConnection, Session
-from gateway.streams.names import BadStream, Place, place_of, stream_named, visiting_id
+from gateway.streams.names import BadStream, Place, check_served, place_of, stream_named, visiting_id
 from gateway.streams.naming import enter, names_stream
 from wire.bulk.connection import Acknowledgements, BulkServerConnection
 from wire.bulk.reader import Publishes
@@ -57,13 +57,11 @@ class Visits:
         self.sessions: dict[str, Session] = {}
         """By stream, those that this connection has."""
 
-    async def resume(self, *, present: bool) -> None:
+    async def resume(self, will_stream: str, will: Will | None, *, present: bool) -> None:
         """Takes up the sessions that the client has in other streams, or ends them if it had none in its own.
 
-        The will is left where its topic is. Raises Refused, sqlite3.Error.
+        The will is left in its stream. Raises Refused, sqlite3.Error.
         """
-        packet = self._admitted.packet
-        will_stream, will = will_of(packet, self._home.stream) if packet.will else ("", None)
         for stream, services in self._home.streams.items():
             if services is self._home or self._is_over:
                 continue
@@ -71,14 +69,14 @@ class Visits:
             if session is not None and not present:
                 services.sessions.end(session)
                 session = None
-            if session is not None or (will is not None and will_stream == stream):
-                await self.take_up(stream, will if will_stream == stream else None)
+            its_will = will if will_stream == stream else None
+            if session is not None or its_will is not None:
+                await self.take_up(stream, its_will)
 
     async def take_up(self, stream: str, will: Will | None = None) -> Session:
         """Makes or resumes the client's session in a stream. Raises BadStream, Refused, sqlite3.Error."""
-        services = self._home.streams.get(stream)
-        if services is None:
-            raise BadStream(f"no stream {stream!r} is served here")
+        check_served(stream, self._home.streams)
+        services = self._home.streams[stream]
         permissions = self._admitted.permissions.in_stream(stream)
         if not permissions.may_use_stream:
             raise Refused(NOT_AUTHORIZED, f"no rule lets its user into stream {stream!r}")
@@ -257,8 +255,7 @@ class Parts:
             topic_filter = one if isinstance(one, str) else one[0]
             try:
                 place = place_of(topic_filter, stream_named(packet.properties), self._home.services.stream)
-                if place.stream not in self._home.services.streams:
-                    raise BadStream(f"no stream {place.stream!r} is served here")
+                check_served(place.stream, self._home.services.streams)
                 chosen.setdefault((place.stream, place.naming), []).append((number, place.topic))
             except BadStream as error:
                 codes[number] = TOPIC_FILTER_INVALID

@@ -71,7 +71,6 @@ class MulticastGroup:
         self._waiting: deque[Message] = deque()
         self._news = Signal()
         self._is_closing = False
-        self._sent_at_tick = 0
         self._socket: socket.socket | None = None
         self._open_socket()
         self._cursor = Cursor(log, f"{CONSUMER_PREFIX}{config.name}", config.topics, durable=False)

@@ -1,7 +1,6 @@
 """A session: what the gateway keeps of one client between its connections."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Protocol
 
 from gateway.delivery import Sender
@@ -94,11 +93,6 @@ class Session:
     def count_naming(self, naming: str, more: int = 1) -> None:
         """Counts a subscription by how it names its stream."""
         self.namings[naming] = self.namings.get(naming, 0) + more
-
-    def subscriptions(self) -> Iterator[Subscription]:
-        """Yields its subscriptions, own and shared ones."""
-        yield from self.cursor.filters.values()
-        yield from self.shared.values()
 
     def note_change(self, name: str) -> int:
         """Notes that a subscription, or with the name "" the session itself, differs from its row in the store.

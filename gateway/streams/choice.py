@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Mapping
 
-from gateway.streams.names import DEFAULT_NAME, BadStream, stream_named
+from gateway.streams.names import DEFAULT_NAME, check_served, stream_named
 from wire.codec.packets import Connect
 
 
@@ -32,5 +32,4 @@ class StreamChoice:
 
     def check(self, stream: str) -> None:
         """Raises BadStream unless a stream is served here."""
-        if stream not in self._served:
-            raise BadStream(f"no stream {stream!r} is served here")
+        check_served(stream, self._served)

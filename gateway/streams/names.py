@@ -12,6 +12,7 @@ The default stream's topics stand in access rules without a prefix. A client tha
 still name it, as ``default``.
 """
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from wire.properties import USER_PROPERTY
@@ -58,6 +59,12 @@ def is_stream_name(name: str) -> bool:
     return True
 
 
+def check_served(stream: str, served: Container[str]) -> None:
+    """Raises BadStream unless a stream is among those that are served here."""
+    if stream not in served:
+        raise BadStream(f"no stream {stream!r} is served here")
+
+
 def stream_named(properties: dict) -> str | None:
     """Returns the name that the user property of a packet gives, None without one. Raises BadStream: it has several."""
     names = [value for name, value in properties.get(USER_PROPERTY, ()) if name == STREAM_PROPERTY]
@@ -102,11 +109,6 @@ def place_of(topic: str, named: str | None, implied: str) -> Place:
 def prefix_of(stream: str) -> str:
     """Returns what stands before the topics of a stream where they are written with their prefix."""
     return f"{STREAM_TOPICS}{stream or DEFAULT_NAME}/"
-
-
-def in_rules(stream: str, topic: str) -> str:
-    """Returns a topic of a stream as access rules have it."""
-    return f"{prefix_of(stream)}{topic}" if stream else topic
 
 
 def visiting_id(client_id: str, home: str) -> str:
