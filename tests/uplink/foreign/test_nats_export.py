@@ -9,6 +9,7 @@ import pytest
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.gateway.support import running as running_broker
+from tests.uplink.foreign.credentials import Account
 from tests.uplink.foreign.support import (
     FAST,
     connected,
@@ -198,6 +199,23 @@ async def test_a_wrong_password_is_told_and_the_right_one_is_read_again(tmp_path
             await until(lambda: "Authorization Violation" in route.problem)
             password.write_text("right\n")
             await until(lambda: route.queue.state.connected)
+
+
+async def test_a_credentials_file_of_another_account_is_told_and_the_right_one_is_read_again(tmp_path: Path) -> None:
+    account, other = Account(), Account()
+    file = tmp_path / "gateway.creds"
+    with nats_server(tmp_path, account.lines) as server:
+        config = nats_config(server, credentials=str(file))
+        async with routed(tmp_path / "gateway", config) as (broker, route):
+            await until(lambda: str(file) in route.problem)
+            other.add_user(file)
+            await until(lambda: "Authorization Violation" in route.problem)
+            account.add_user(file)
+            await until(lambda: route.queue.state.connected)
+            async with connected(server, user_credentials=str(file)) as client:
+                await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+                await append(broker.log, range(1, 4))
+                await has_messages(client, "S", 3)
 
 
 async def test_a_subject_that_is_not_permitted_is_set_aside(tmp_path: Path) -> None:

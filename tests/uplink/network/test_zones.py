@@ -5,6 +5,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from tests.gateway.support import until
 from tests.uplink.network.sites import Site, all_to, message_to
 
 CITY = {"zone": "city", "hops": "one"}
@@ -33,6 +34,9 @@ async def test_a_mesh_of_cities_in_a_one_hop_zone_stores_each_message_once_every
     async with AsyncExitStack() as stack:
         await started(stack, *cities)
         readers = [await city.client("reader", "news/#") for city in cities]
+        await until(
+            lambda: all(city.times_wanted("news/#") == 3 for city in cities), "each city wants it of all others"
+        )
         for city in cities:
             await city.wants("news/#")
         for city in cities:
@@ -96,6 +100,7 @@ async def test_a_gateway_that_joins_two_zones_carries_from_one_into_the_other(tm
     async with AsyncExitStack() as stack:
         await started(stack, *sites)
         readers = {site: await site.client("reader", "news/#") for site in (bonn, cork, dublin)}
+        await until(lambda: [site.times_wanted("news/#") for site in sites] == [1, 1, 2, 2], "all links want it")
         for site in sites:
             await site.wants("news/#")
         for source in (bonn, cork):
