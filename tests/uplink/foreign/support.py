@@ -39,11 +39,11 @@ def nats_server(folder: Path, lines: str = "") -> Iterator[NatsServer]:
 
 
 @contextmanager
-def rabbitmq(folder: Path) -> Iterator[RabbitMq]:
+def rabbitmq(folder: Path, lines: str = "") -> Iterator[RabbitMq]:
     """A running RabbitMQ. The test is skipped where there is none, or no library to speak to it."""
     pytest.importorskip("proton", reason="python-qpid-proton is not installed")
     try:
-        broker = RabbitMq(folder / "rabbitmq")
+        broker = RabbitMq(folder / "rabbitmq", lines)
     except RabbitMqUnavailable as error:
         pytest.skip(str(error))
     try:

@@ -13,12 +13,22 @@ from tests.gateway.store.support import messages_in
 from tests.gateway.support import subscribed
 from tests.uplink.foreign.support import amqp_config, drained, rabbitmq, routed
 from tests.uplink.support import append, until
+from tools.lab.testing.certificates import Authority
+from tools.lab.testing.ports import free_port
 from tools.lab.testing.rabbitmq import RabbitMq
 from wire import properties
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 reactor = pytest.importorskip("proton.reactor")
 utils = pytest.importorskip("proton.utils")
+
+
+ENCRYPTED = """\
+default_vhost = plant
+listeners.ssl.1 = 127.0.0.1:{port}
+ssl_options.certfile = {certificate}
+ssl_options.keyfile = {key}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +48,9 @@ class Durable(reactor.LinkOption):  # type: ignore[name-defined]
 class Peer:
     """A client of the broker, which blocks."""
 
-    def __init__(self, broker: RabbitMq) -> None:
-        url = broker.url.replace("//", "//guest:guest@")
-        self._connection = utils.BlockingConnection(url, allowed_mechs="PLAIN", timeout=30)
+    def __init__(self, broker: RabbitMq, virtual_host: str) -> None:
+        url, host = broker.url.replace("//", "//guest:guest@"), f"vhost:{virtual_host}"
+        self._connection = utils.BlockingConnection(url, allowed_mechs="PLAIN", virtual_host=host, timeout=30)
 
     def put(self, address: str, *messages: Any) -> None:
         sender = self._connection.create_sender(address, options=Durable())
@@ -71,9 +81,9 @@ class Peer:
         self._connection.close()
 
 
-async def with_peer(broker: RabbitMq, work: str, *args: Any) -> Any:
+async def with_peer(broker: RabbitMq, work: str, *args: Any, virtual_host: str = "/") -> Any:
     def run() -> Any:
-        peer = Peer(broker)
+        peer = Peer(broker, virtual_host)
         try:
             return getattr(peer, work)(*args)
         finally:
@@ -158,6 +168,25 @@ async def test_servers_are_tried_in_their_order_and_a_wrong_password_is_told(bro
     async with routed(tmp_path / "second", config) as (_, route):
         await until(lambda: "unauthorized" in route.problem)
         assert "127.0.0.1:1" in route.problem
+
+
+async def test_a_route_reaches_a_virtual_host_over_tls_and_a_strange_certificate_is_told(tmp_path: Path) -> None:
+    authority, port = Authority(tmp_path / "tls"), free_port()
+    certificate, key = authority.server()
+    with rabbitmq(tmp_path, ENCRYPTED.format(port=port, certificate=certificate, key=key)) as broker:
+        place = {"servers": [f"amqps://localhost:{port}"], "virtual_host": "plant"}
+        strange = amqp_config(broker, tmp_path, **place)
+        async with routed(tmp_path / "second", strange) as (_, route):
+            await until(lambda: "CERTIFICATE_VERIFY_FAILED" in route.problem)
+        config = amqp_config(broker, tmp_path, **place, tls={"ca": str(authority.path)})
+        async with routed(tmp_path / "gateway", config) as (gateway, route):
+            await append(gateway.log, range(1, 51))
+            await drained(route)
+        sent = {f"00000007/{number}/a" for number in range(1, 51)}
+        await with_peer(broker, "get_ids", "/queue/telemetry", sent, virtual_host="plant")
+        config = amqp_config(broker, tmp_path, **{**place, "virtual_host": "none"}, tls={"ca": str(authority.path)})
+        async with routed(tmp_path / "third", config) as (_, route):
+            await until(lambda: "unauthorized" in route.problem)
 
 
 async def test_an_address_that_the_broker_does_not_know_is_told(broker: RabbitMq, tmp_path: Path) -> None:

@@ -25,15 +25,18 @@ class RabbitMq:
     """One broker with its files in `folder`; it keeps its port over restarts. A client logs in as `guest`, `guest`.
 
     It takes some ten seconds to start.
+
+    Args:
+        lines: more lines of its configuration.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, lines: str = "") -> None:
         names = shutil.which("epmd")
         if names is None or not Path(PROGRAM).exists():
             raise RabbitMqUnavailable("RabbitMQ is not installed (apt install rabbitmq-server)")
         folder.mkdir(parents=True, exist_ok=True)
         self.port, epmd_port = free_port(), free_port()
-        (folder / "rabbitmq.conf").write_text(CONF.format(port=self.port))
+        (folder / "rabbitmq.conf").write_text(CONF.format(port=self.port) + lines)
         (folder / "plugins").write_text("[rabbitmq_amqp1_0].\n")
         environment = {
             "HOME": str(folder),
@@ -65,7 +68,7 @@ class RabbitMq:
         self._process.listens(self.port)
 
     def kill(self) -> None:
-        """SIGKILL: what it has accepted and not written is lost."""
+        """SIGKILL."""
         if self._process.running:  # the command is a shell, with the broker in its process group
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.kill()
