@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import ssl
 import sys
 import uuid
@@ -37,6 +38,7 @@ DEFAULT_PORT = 8883
 READ_MOST = 65_536
 DATAGRAMS_AT_ONCE = 64  # between two turns of the event loop
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 200, 30_000  # before the next attempt to connect
+SILENCE_S = 5.0  # the gateway sends a heartbeat after each second without a datagram
 
 
 class NoKeyError(Exception):
@@ -111,7 +113,7 @@ class _Listener:
         self._settings = settings
         self._receiver = MulticastReceiver()
         self._place: tuple[str, int] | None = None
-        self._leave: Callable[[], None] = lambda: None
+        self._socket: socket.socket | None = None
         self._line: asyncio.Task[None]
 
     async def run(self) -> None:
@@ -120,11 +122,13 @@ class _Listener:
         self._line = loop.create_task(self._stay_connected())
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._line.cancel)
+        watching = loop.create_task(self._rejoin_when_silent())
         try:
             await self._line
         except asyncio.CancelledError:
             pass
         finally:
+            watching.cancel()
             self._leave()
         self._print_losses()
 
@@ -136,7 +140,7 @@ class _Listener:
             except (OSError, NoKeyError) as error:
                 if self._place is None or isinstance(error, ssl.SSLCertVerificationError):
                     raise
-                print(f"holdfast {COMMAND}: {printable(str(error))}; connecting again", file=sys.stderr, flush=True)
+                _tell(f"{printable(str(error))}; connecting again")
             await asyncio.sleep(backoff.next_wait_ms() / 1000)
 
     async def _serve(self, subscribed: Callable[[], None]) -> None:
@@ -207,25 +211,41 @@ class _Listener:
         if self._place != (handed.address, handed.port):
             self._leave()
             self._join(handed.address, handed.port)
+            _tell(f"listening to {handed.address} port {handed.port}")
 
     def _join(self, address: str, port: int) -> None:
-        opened = open_group_socket(address, port, self._settings.interface)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(opened, lambda: self._take_datagrams(opened.recv))
+        """Begins to receive what comes to a group. Raises OSError."""
+        self._socket = open_group_socket(address, port, self._settings.interface)
+        asyncio.get_running_loop().add_reader(self._socket, self._take_datagrams, self._socket)
+        self._place = address, port
 
-        def leave() -> None:
-            loop.remove_reader(opened)
-            self._take_datagrams(opened.recv)
-            opened.close()
+    def _leave(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._take_datagrams(self._socket)
+            self._socket.close()
+            self._socket = None
 
-        self._leave, self._place = leave, (address, port)
-        where = f"{address} port {port}"
-        print(f"holdfast {COMMAND}: listening to {where}", file=sys.stderr, flush=True)
+    async def _rejoin_when_silent(self) -> None:
+        """Joins the group again after each silence, for ever: an interface that goes takes the membership along."""
+        seen, is_silent = 0, False
+        while True:
+            await asyncio.sleep(SILENCE_S)
+            was_silent, is_silent = is_silent, self._place is not None and self._receiver.datagrams == seen
+            seen = self._receiver.datagrams
+            if is_silent and not was_silent:
+                _tell(f"no datagram for {SILENCE_S:g} s; joining the group again")
+            if was_silent and not is_silent:
+                _tell("datagrams come again")
+            if is_silent and self._place is not None:
+                self._leave()
+                with contextlib.suppress(OSError):  # the interface may not be back
+                    self._join(*self._place)
 
-    def _take_datagrams(self, receive: Callable[[int], bytes]) -> None:
+    def _take_datagrams(self, opened: socket.socket) -> None:
         with contextlib.suppress(BlockingIOError):
             for _ in range(DATAGRAMS_AT_ONCE):
-                for packet in self._receiver.receive(receive(DATAGRAM_MAX + 1)):
+                for packet in self._receiver.receive(opened.recv(DATAGRAM_MAX + 1)):
                     if any(matches(one, packet.topic) for one in self._settings.topic_filters):
                         self._print(packet, "multicast")
 
@@ -263,6 +283,10 @@ class _Listener:
             f"{one.lost_datagrams} datagrams; datagrams refused: {said}",
             file=sys.stderr,
         )
+
+
+def _tell(text: str) -> None:
+    print(f"holdfast {COMMAND}: {text}", file=sys.stderr, flush=True)
 
 
 def _now_ms() -> int:

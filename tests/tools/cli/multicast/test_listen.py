@@ -1,12 +1,13 @@
 """``holdfast multicast listen`` beside a gateway's process."""
 
 import json
+import os
 import random
 import re
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,23 +31,25 @@ name = "wall"
 address = "239.192.7.8"
 port = {port}
 topics = ["displays/#"]
-interface = "lo"
+interface = "{interface}"
 """
 
 
 class Wall(Gateway):
     """A gateway with a multicast group."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, interface: str = "lo") -> None:
         Authority(folder).server()
-        self.folder, self.tls_port, self.group_port = folder, free_port(), free_port()
-        super().__init__(folder, listener=TABLES.format(tls_port=self.tls_port, port=self.group_port))
+        self.folder, self.interface = folder, interface
+        self.tls_port, self.group_port = free_port(), free_port()
+        listener = TABLES.format(tls_port=self.tls_port, port=self.group_port, interface=interface)
+        super().__init__(folder, listener=listener)
 
     @contextmanager
-    def listening(self, *options: str) -> Iterator[Process]:
-        command = ["multicast", "listen", "--broker", f"mqtts://localhost:{self.tls_port}", "--interface", "lo"]
-        command += ["--ca", str(self.folder / "authority.pem"), *options]
-        process = Process("a display", [*HOLDFAST, *command])
+    def listening(self, *options: str, wrapper: Sequence[str] = ()) -> Iterator[Process]:
+        command = ["multicast", "listen", "--broker", f"mqtts://localhost:{self.tls_port}"]
+        command += ["--interface", self.interface, "--ca", str(self.folder / "authority.pem"), *options]
+        process = Process("a display", [*wrapper, *HOLDFAST, *command])
         process.start()
         try:
             process.says(f"listening to 239.192.7.8 port {self.group_port}", LONG_S)
@@ -55,9 +58,35 @@ class Wall(Gateway):
             process.kill()
 
 
-def publish(wall: Wall, topic: str, *message: str) -> None:
-    argv = ["mosquitto_pub", "-V", "5", "-p", str(wall.port), "-q", "1", "-t", topic, *message]
+def publish(wall: Wall, topic: str, *message: str, wrapper: Sequence[str] = ()) -> None:
+    argv = [*wrapper, "mosquitto_pub", "-V", "5", "-p", str(wall.port), "-q", "1", "-t", topic, *message]
     subprocess.run(argv, check=True, timeout=LONG_S)
+
+
+@pytest.fixture
+def other_network() -> Iterator[list[str]]:
+    """What runs a command in a network of its own, where it may make and remove interfaces."""
+    name = f"holdfast-{os.getpid()}"
+    try:
+        subprocess.run(["ip", "netns", "add", name], check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"networks need root and the package iproute2: {getattr(error, 'stderr', error)}")
+    inside = ["ip", "netns", "exec", name]
+    try:
+        subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
+        yield inside
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def plug_in(inside: Sequence[str]) -> None:
+    for command in (
+        "link add wall0 type veth peer name wall1",
+        "address add 10.9.8.1/24 dev wall0",
+        "link set wall1 up",
+        "link set wall0 up",
+    ):
+        subprocess.run([*inside, "ip", *command.split()], check=True)
 
 
 def run(*options: str) -> subprocess.CompletedProcess[str]:
@@ -109,6 +138,20 @@ def test_it_goes_on_with_the_new_key_when_the_gateway_has_started_anew(tmp_path:
         assert display.says("after", LONG_S) == "displays/1 after"
     listening.__exit__(None, None, None)
     assert any("; connecting again" in line for line in display.lines)
+
+
+def test_it_goes_on_when_its_interface_has_gone_and_come_back(tmp_path: Path, other_network: list[str]) -> None:
+    plug_in(other_network)
+    wall = Wall(tmp_path, "wall0")
+    with wall.running(*other_network), wall.listening("--filter", "displays/#", wrapper=other_network) as display:
+        publish(wall, "displays/1", "-m", "before", wrapper=other_network)
+        assert display.says("before", LONG_S)
+        subprocess.run([*other_network, "ip", "link", "delete", "wall0"], check=True)
+        assert display.says("no datagram for 5 s", LONG_S)
+        plug_in(other_network)
+        assert display.says("datagrams come again", LONG_S)
+        publish(wall, "displays/1", "-m", "after", wrapper=other_network)
+        assert display.says("after", LONG_S) == "displays/1 after"
 
 
 def test_it_ends_with_the_program_that_reads_its_lines(tmp_path: Path) -> None:
