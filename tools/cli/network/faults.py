@@ -14,6 +14,7 @@ from tools.cli.network.paths import Paths, TwoPaths
 from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
 from uplink.config import RouteConfig
 from uplink.server import parse_server
+from wire.reserved import STREAM_TOPICS
 
 PAIRS_SHOWN = 5
 
@@ -165,18 +166,28 @@ def _rules_to_add(link: PlannedLink, site: Site) -> Iterator[str]:
     if not any(one.allows and IDENTIFY in one.actions for one in rules) or not rights.may_identify(gateway):
         yield f"{start} identify *"
     if site.access.rules is not None:
-        for topic_filter in link.route.sent or ("#",):
-            if not _may_publish_some(rules, user, link.name, topic_filter):
-                yield f"{start} publish {quote(topic_filter)}"
-        for topic_filter in link.dialling.config.network.summary or ("#",):
-            if not rights.may_subscribe(topic_filter):
-                yield f"{start} subscribe {quote(topic_filter)}"
+        for stream in ("", *_streams_of(link, site)):
+            there, start_of = rights.in_stream(stream), f"{STREAM_TOPICS}{stream}/" if stream else ""
+            for topic_filter in link.route.sent or ("#",):
+                if not _may_publish_some(rules, user, link.name, start_of + topic_filter):
+                    yield f"{start} publish {quote(start_of + topic_filter)}"
+            for topic_filter in link.dialling.config.network.summary or ("#",):
+                if not there.may_subscribe(topic_filter):
+                    yield f"{start} subscribe {quote(start_of + topic_filter)}"
+
+
+def _streams_of(link: PlannedLink, listening: Site) -> list[str]:
+    """Returns the streams beside the default one that a link carries."""
+    names = dict.fromkeys(one.name for site in (link.dialling, listening) for one in site.config.stream)
+    return [name for name in names if _carries(link, name)]
 
 
 def _may_publish_some(rules: list[Rule], user: str | None, client_id: str, topic_filter: str) -> bool:
-    """Whether a rule allows to publish to a topic name that a filter matches."""
+    """Whether a rule allows to publish to a topic name that a filter matches: in a stream only a rule for streams."""
+    wanted = split(topic_filter)
     allowed = (fill(one.what, user, client_id) for one in rules if one.allows and PUBLISH in one.actions)
-    return any(levels and common(levels, split(topic_filter)) for levels in allowed)
+    in_place = [levels for levels in allowed if levels and (wanted[0] != "$SYS" or levels[:2] == wanted[:2])]
+    return any(common(levels, wanted) for levels in in_place)
 
 
 def redundant_paths(plan: Plan) -> Iterator[Finding]:

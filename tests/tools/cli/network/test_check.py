@@ -101,6 +101,32 @@ def test_filters_that_are_always_carried_need_a_rule_each(tmp_path: Path) -> Non
     assert f"it: {missing}" in check(*files).output
 
 
+IN_STREAM = ["publish '$SYS/STREAM/one/#'", "subscribe '$SYS/STREAM/one/#'"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "missing"),
+    [
+        ("", IN_STREAM),
+        ("allow * publish,subscribe $SYS/#", IN_STREAM),
+        (
+            "allow * publish,subscribe $SYS/STREAM/two/#",
+            ["publish '$SYS/STREAM/one/#'", "subscribe '$SYS/STREAM/one/#'"],
+        ),
+        ("allow * publish $SYS/STREAM/one/a", ["subscribe '$SYS/STREAM/one/#'"]),
+        ("allow * publish,subscribe $SYS/STREAM/+/a", []),
+    ],
+)
+def test_a_stream_that_a_link_carries_needs_rules_of_its_own(tmp_path: Path, rules: str, missing: list[str]) -> None:
+    one, two = ('[[stream]]\nname = "one"', '[[stream]]\nname = "two"')
+    files = write(tmp_path, {"A": gateway("A", one, route("M", "M")), "M": gateway("M", one, two)})
+    (tmp_path / "M.acl").write_text(TRUSTING + rules)
+    done = check(*files)
+    assert done.exit_code == (1 if missing else 0)
+    lines = "; ".join(f"allow site {one}" for one in missing)
+    assert (f"ahead of rules that deny it: {lines}\n" in done.output) == bool(missing)
+
+
 def test_a_gateway_without_rules_allows_no_neighbour(tmp_path: Path) -> None:
     files = write(tmp_path, {"A": gateway("A", route("M", "M")), "M": gateway("M").replace('acl = "M.acl"', "")})
     done = check(*files)
