@@ -39,15 +39,19 @@ def nats_server(folder: Path, lines: str = "") -> Iterator[NatsServer]:
 
 
 @contextmanager
-def rabbitmq(folder: Path, lines: str = "") -> Iterator[RabbitMq]:
-    """A running RabbitMQ. The test is skipped where there is none, or no library to speak to it."""
+def rabbitmq(folder: Path, lines: str = "", lasting: str | None = None) -> Iterator[RabbitMq]:
+    """A running RabbitMQ, perhaps with a queue that outlasts a kill. The test is skipped where there is none, or no
+    library to speak to it."""
     pytest.importorskip("proton", reason="python-qpid-proton is not installed")
     try:
         broker = RabbitMq(folder / "rabbitmq", lines)
     except RabbitMqUnavailable as error:
         pytest.skip(str(error))
     try:
-        broker.start()
+        if lasting is None:
+            broker.start()
+        else:
+            broker.make_lasting(lasting)
         yield broker
     finally:
         broker.close()

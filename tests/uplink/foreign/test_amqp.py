@@ -199,7 +199,7 @@ async def test_an_address_that_the_broker_does_not_know_is_told(broker: RabbitMq
 
 
 async def test_messages_wait_while_the_broker_is_down_and_none_is_lost(tmp_path: Path) -> None:
-    with rabbitmq(tmp_path) as broker:
+    with rabbitmq(tmp_path, lasting="/queue/telemetry") as broker:
         config = amqp_config(broker, tmp_path)
         async with routed(tmp_path / "gateway", config) as (gateway, route):
             await append(gateway.log, range(1, 501))

@@ -1,9 +1,10 @@
-"""A real RabbitMQ with its plugin for AMQP 1.0; what it has accepted lasts over a kill."""
+"""A real RabbitMQ with its plugin for AMQP 1.0."""
 
 import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
@@ -66,6 +67,28 @@ class RabbitMq:
             self._names.listens(self._epmd_port)
         self._process.start()
         self._process.listens(self.port)
+
+    def make_lasting(self, address: str) -> None:
+        """Starts it with a durable queue that outlasts a kill, and so does what the queue has accepted.
+
+        RabbitMQ 3.10 writes the definition of a queue some time after the queue has accepted messages. A kill before
+        that loses the queue with its messages. An orderly end writes it.
+        """
+        from proton import Terminus
+        from proton.reactor import LinkOption  # the library has to be compiled, so few have it
+        from proton.utils import BlockingConnection
+
+        class Durable(LinkOption):
+            def apply(self, link: Any) -> None:
+                link.target.durability = Terminus.DELIVERIES
+
+        self.start()
+        connection = BlockingConnection(self.url.replace("//", "//guest:guest@"), allowed_mechs="PLAIN")
+        connection.create_sender(address, options=Durable())
+        connection.close()
+        os.killpg(self._process.pid, signal.SIGTERM)
+        self._process.ended()
+        self.start()
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -25,7 +25,7 @@ from tools.lab.torture.uplink.run import complaints
 
 RUN_DEADLINE_S = 300.0
 PUBLISHERS = 3
-STREAM, PROJECT = "TORTURE", "torture"
+STREAM, PROJECT, QUEUE = "TORTURE", "torture", "/queue/torture"
 LAST = "last"
 TOLD_MAX = 10  # messages by number
 ROUTE = """\
@@ -39,7 +39,7 @@ retry_interval_s = 5
 backoff_shortest_ms = 20
 backoff_longest_ms = 200
 """
-LOGIN = 'user = "guest"\npassword_file = "password"\naddress = "/queue/torture"\n'
+LOGIN = f'user = "guest"\npassword_file = "password"\naddress = "{QUEUE}"\n'
 
 
 class Over(enum.StrEnum):
@@ -79,13 +79,15 @@ class _Site:
                 password = folder / gateway.name / "password"
                 password.write_text("guest\n")
                 password.chmod(0o600)
-        source = f'stream = "{STREAM}"' if over is Over.NATS else 'address = "/queue/torture"'
+        source = f'stream = "{STREAM}"' if over is Over.NATS else f'address = "{QUEUE}"'
         self.gateways[0].configure(ROUTE.format(**keys, filters=f'["{TOPIC}/#", "{MARKERS}/#"]'))
         self.gateways[1].configure(ROUTE.format(**keys, filters="[]") + f'[[route.incoming]]\ntopic = "#"\n{source}\n')
 
     async def open(self) -> None:
-        self.server.start()
-        if self.over is Over.NATS:
+        if isinstance(self.server, RabbitMq):
+            self.server.make_lasting(QUEUE)
+        else:
+            self.server.start()
             client = await nats.connect(self.server.url)
             await client.jetstream().add_stream(name=STREAM, subjects=[f"{PROJECT}.>"])
             await client.close()
