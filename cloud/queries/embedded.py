@@ -4,11 +4,12 @@ Delta's log names the files of a table and the limits of their columns, so files
 never opened. The engine sees these tables alone: no other file, no network and no setting is in its reach.
 """
 
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -75,15 +76,22 @@ class OpenTables:
 
     def _carry_out(self, sql: str) -> pa.Table:
         """Asks the engine in a thread of its own: this one is free to notice Ctrl-C, which ends the query."""
-        with ThreadPoolExecutor(1) as thread:
-            asked = thread.submit(lambda: self._engine.sql(sql).to_arrow_table())
+        asked: Future[pa.Table] = Future()
+        try:
+            Thread(target=self._ask, args=(sql, asked)).start()
+            return asked.result()
+        except KeyboardInterrupt:
+            while not asked.cancel() and not asked.done():
+                self._engine.interrupt()  # it forgets an interrupt that comes before the query begins
+                wait([asked], INTERRUPT_S)
+            raise
+
+    def _ask(self, sql: str, asked: Future[pa.Table]) -> None:
+        if asked.set_running_or_notify_cancel():
             try:
-                return asked.result()
-            except KeyboardInterrupt:
-                while not asked.done():  # the engine forgets an interrupt that comes before the query begins
-                    self._engine.interrupt()
-                    wait([asked], INTERRUPT_S)
-                raise
+                asked.set_result(self._engine.sql(sql).to_arrow_table())
+            except BaseException as error:
+                asked.set_exception(error)
 
     def close(self) -> None:
         """Ends the engine, and deletes what it has put on the disk for a large query."""
