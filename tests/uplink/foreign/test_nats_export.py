@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -289,9 +290,12 @@ async def test_what_a_receiver_gives_up_is_set_aside(tmp_path: Path) -> None:
 
 async def test_messages_are_shared_among_receivers(tmp_path: Path) -> None:
     with nats_server(tmp_path) as server:
-        keys = {"stream": "S", "receivers": ["r2", "r1"], "balance": "round_robin"}
+        keys: dict[str, Any] = {"stream": "S", "receivers": ["r2", "r1"], "balance": "round_robin"}
         async with connected(server) as client:
-            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            jetstream = client.jetstream()
+            await jetstream.add_stream(name="S", subjects=["telemetry.>"])
+            for name in keys["receivers"]:
+                await jetstream.pull_subscribe(f"telemetry.*.{name}", name, "S")
             async with routed(tmp_path, nats_config(server, **keys)) as (broker, route):
                 await append(broker.log, range(1, 5))
                 await drained(route)

@@ -13,7 +13,6 @@ from tests.gateway.store.support import messages_in
 from tests.gateway.support import connected as at_gateway
 from tests.gateway.support import subscribed, user_property
 from tests.uplink.foreign.support import connected, counted, drained, nats_config, nats_server, routed
-from tests.uplink.network.sites import next_of
 from tests.uplink.support import append, until
 from uplink.foreign.route import ForeignRoute
 from wire.codec.packets import Publish, Suback
@@ -61,7 +60,9 @@ async def test_messages_of_a_stream_are_stored_with_the_streams_identity_and_the
                 reader = await at_gateway(broker, "reader", wishes=(RECEIVE,))
                 reader.protocol.subscribe([("#", 1)])
                 reader.flush()
-                await next_of(reader, Suback)  # the first messages may come before it
+                while not isinstance(event := await reader.event(), Suback):
+                    assert isinstance(event, Publish)  # the first messages may come before the SUBACK
+                    reader.acknowledge(event)
                 await jetstream.publish("commands", b"4")
                 packets = [await reader.receive()]
                 while packets[-1].payload != b"4":
