@@ -5,7 +5,7 @@ never opened. The engine sees these tables alone: no other file, no network and 
 """
 
 from concurrent.futures import Future, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,11 +80,11 @@ class OpenTables:
         try:
             Thread(target=self._ask, args=(sql, asked)).start()
             return asked.result()
-        except KeyboardInterrupt:
+        finally:
             while not asked.cancel() and not asked.done():
-                self._engine.interrupt()  # it forgets an interrupt that comes before the query begins
-                wait([asked], INTERRUPT_S)
-            raise
+                with suppress(KeyboardInterrupt):  # a second one
+                    self._engine.interrupt()  # it forgets an interrupt that comes before the query begins
+                    wait([asked], INTERRUPT_S)
 
     def _ask(self, sql: str, asked: Future[pa.Table]) -> None:
         if asked.set_running_or_notify_cancel():
