@@ -68,4 +68,5 @@ def ctrl_c(number: int, lines: list[int]) -> Iterator[None]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     print(main(sys.argv[1]))
