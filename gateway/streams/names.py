@@ -111,6 +111,11 @@ def prefix_of(stream: str) -> str:
     return f"{STREAM_TOPICS}{stream or DEFAULT_NAME}/"
 
 
+def in_rules(stream: str, topic: str) -> str:
+    """Returns a topic of a stream as access rules have it."""
+    return f"{prefix_of(stream)}{topic}" if stream else topic
+
+
 def visiting_id(client_id: str, home: str) -> str:
     """Returns the name of the session that a client has in another stream than the one that is implied for it.
 

@@ -19,8 +19,7 @@ from tools.lab.testing.rabbitmq import RabbitMq
 from wire import properties
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-reactor = pytest.importorskip("proton.reactor")
-utils = pytest.importorskip("proton.utils")
+amqp = pytest.importorskip("tools.lab.testing.amqp")
 
 
 ENCRYPTED = """\
@@ -38,37 +37,29 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
         yield found
 
 
-class Durable(reactor.LinkOption):  # type: ignore[name-defined]
-    """Asks for a queue that lasts over a restart, as the route does."""
-
-    def apply(self, link: Any) -> None:
-        (link.source if link.is_receiver else link.target).durability = proton.Terminus.DELIVERIES
-
-
 class Peer:
     """A client of the broker, which blocks."""
 
     def __init__(self, broker: RabbitMq, virtual_host: str) -> None:
-        url, host = broker.url.replace("//", "//guest:guest@"), f"vhost:{virtual_host}"
-        self._connection = utils.BlockingConnection(url, allowed_mechs="PLAIN", virtual_host=host, timeout=30)
+        self._connection = amqp.connect(broker.url, virtual_host)
 
     def put(self, address: str, *messages: Any) -> None:
-        sender = self._connection.create_sender(address, options=Durable())
+        sender = self._connection.create_sender(address, options=amqp.Durable())
         for message in messages:
             message.durable = True
             sender.send(message)
 
     def get(self, address: str, count: int) -> list[Any]:
-        receiver = self._connection.create_receiver(address, credit=100, options=Durable())
+        receiver = self._connection.create_receiver(address, credit=100, options=amqp.Durable())
         found = []
         for _ in range(count):
             found.append(receiver.receive(timeout=30))
             receiver.accept()
         return found
 
-    def get_ids(self, address: str, expected: set[str]) -> None:
+    def receive_all(self, address: str, expected: set[str]) -> None:
         """Returns when all these identities have come; some messages may come twice."""
-        receiver = self._connection.create_receiver(address, credit=100, options=Durable())
+        receiver = self._connection.create_receiver(address, credit=100, options=amqp.Durable())
         missing = set(expected)
         while missing:
             try:
@@ -183,7 +174,7 @@ async def test_a_route_reaches_a_virtual_host_over_tls_and_a_strange_certificate
             await append(gateway.log, range(1, 51))
             await drained(route)
         sent = {f"00000007/{number}/a" for number in range(1, 51)}
-        await with_peer(broker, "get_ids", "/queue/telemetry", sent, virtual_host="plant")
+        await with_peer(broker, "receive_all", "/queue/telemetry", sent, virtual_host="plant")
         config = amqp_config(broker, tmp_path, **{**place, "virtual_host": "none"}, tls={"ca": str(authority.path)})
         async with routed(tmp_path / "third", config) as (_, route):
             await until(lambda: "unauthorized" in route.problem)
@@ -209,7 +200,7 @@ async def test_messages_wait_while_the_broker_is_down_and_none_is_lost(tmp_path:
             await until(lambda: not route.queue.state.connected)
             broker.start()
             await drained(route)
-            await with_peer(broker, "get_ids", "/queue/telemetry", {f"00000007/{n}/a" for n in range(1, 551)})
+            await with_peer(broker, "receive_all", "/queue/telemetry", {f"00000007/{n}/a" for n in range(1, 551)})
 
 
 async def test_more_messages_come_than_a_tag_of_ascii_can_number(broker: RabbitMq, tmp_path: Path) -> None:

@@ -228,16 +228,18 @@ class _Listener:
 
     async def _rejoin_when_silent(self) -> None:
         """Joins the group again after each silence, for ever: an interface that goes takes the membership along."""
-        seen, is_silent = 0, False
+        seen, is_silent = -1, False  # the first look is too early to tell
         while True:
             await asyncio.sleep(SILENCE_S)
-            was_silent, is_silent = is_silent, self._place is not None and self._receiver.datagrams == seen
+            if self._place is None:
+                continue
+            was_silent, is_silent = is_silent, self._receiver.datagrams == seen
             seen = self._receiver.datagrams
             if is_silent and not was_silent:
                 _tell(f"no datagram for {SILENCE_S:g} s; joining the group again")
             if was_silent and not is_silent:
                 _tell("datagrams come again")
-            if is_silent and self._place is not None:
+            if is_silent:
                 self._leave()
                 with contextlib.suppress(OSError):  # the interface may not be back
                     self._join(*self._place)

@@ -10,11 +10,11 @@ from gateway.auth.filters import common, holds, split
 from gateway.auth.rules import IDENTIFY, PUBLISH, WITHOUT_USER, Rule, fill
 from gateway.config.schema import TcpConfig, WebSocketConfig
 from gateway.network.disjoint import disjoint
+from gateway.streams.names import in_rules
 from tools.cli.network.paths import Paths, TwoPaths
 from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
 from uplink.config import RouteConfig
 from uplink.server import parse_server
-from wire.reserved import STREAM_TOPICS
 
 PAIRS_SHOWN = 5
 
@@ -167,13 +167,13 @@ def _rules_to_add(link: PlannedLink, site: Site) -> Iterator[str]:
         yield f"{start} identify *"
     if site.access.rules is not None:
         for stream in ("", *_streams_of(link, site)):
-            there, start_of = rights.in_stream(stream), f"{STREAM_TOPICS}{stream}/" if stream else ""
+            there = rights.in_stream(stream)
             for topic_filter in link.route.sent or ("#",):
-                if not _may_publish_some(rules, user, link.name, start_of + topic_filter):
-                    yield f"{start} publish {quote(start_of + topic_filter)}"
+                if not _may_publish_some(rules, user, link.name, in_rules(stream, topic_filter)):
+                    yield f"{start} publish {quote(in_rules(stream, topic_filter))}"
             for topic_filter in link.dialling.config.network.summary or ("#",):
                 if not there.may_subscribe(topic_filter):
-                    yield f"{start} subscribe {quote(start_of + topic_filter)}"
+                    yield f"{start} subscribe {quote(in_rules(stream, topic_filter))}"
 
 
 def _streams_of(link: PlannedLink, listening: Site) -> list[str]:

@@ -4,7 +4,6 @@ import os
 import shutil
 import signal
 from pathlib import Path
-from typing import Any
 
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
@@ -74,27 +73,24 @@ class RabbitMq:
         RabbitMQ 3.10 writes the definition of a queue some time after the queue has accepted messages. A kill before
         that loses the queue with its messages. An orderly end writes it.
         """
-        from proton import Terminus
-        from proton.reactor import LinkOption  # the library has to be compiled, so few have it
-        from proton.utils import BlockingConnection
-
-        class Durable(LinkOption):
-            def apply(self, link: Any) -> None:
-                link.target.durability = Terminus.DELIVERIES
+        from tools.lab.testing.amqp import Durable, connect  # few have its library
 
         self.start()
-        connection = BlockingConnection(self.url.replace("//", "//guest:guest@"), allowed_mechs="PLAIN")
+        connection = connect(self.url)
         connection.create_sender(address, options=Durable())
         connection.close()
-        os.killpg(self._process.pid, signal.SIGTERM)
+        self._signal(signal.SIGTERM)
         self._process.ended()
         self.start()
 
     def kill(self) -> None:
         """SIGKILL."""
-        if self._process.running:  # the command is a shell, with the broker in its process group
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._process.kill()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process.running:  # the command is a shell, with the broker in its process group
+            os.killpg(self._process.pid, number)
 
     def close(self) -> None:
         """Ends it for good."""

@@ -109,10 +109,7 @@ IN_STREAM = ["publish '$SYS/STREAM/one/#'", "subscribe '$SYS/STREAM/one/#'"]
     [
         ("", IN_STREAM),
         ("allow * publish,subscribe $SYS/#", IN_STREAM),
-        (
-            "allow * publish,subscribe $SYS/STREAM/two/#",
-            ["publish '$SYS/STREAM/one/#'", "subscribe '$SYS/STREAM/one/#'"],
-        ),
+        ("allow * publish,subscribe $SYS/STREAM/two/#", IN_STREAM),
         ("allow * publish $SYS/STREAM/one/a", ["subscribe '$SYS/STREAM/one/#'"]),
         ("allow * publish,subscribe $SYS/STREAM/+/a", []),
     ],
