@@ -165,7 +165,8 @@ class _Listener:
                 due_ms = protocol.next_timer_ms()
                 wait_s = None if due_ms is None else max(0, due_ms - _now_ms()) / 1000
                 with contextlib.suppress(TimeoutError):
-                    data = await asyncio.wait_for(reader.read(READ_MOST), wait_s)
+                    async with asyncio.timeout(wait_s):  # in Python 3.11 wait_for may forget SIGTERM
+                        data = await reader.read(READ_MOST)
                     if not data:
                         raise ConnectionResetError("the gateway has closed the connection")
                     protocol.receive_data(data, _now_ms())

@@ -102,13 +102,16 @@ class Client:
         """Returns the next event, or None when the connection has ended without one."""
         while (event := self.protocol.next_event()) is None:
             self.flush()
-            data = self._unread or await asyncio.wait_for(self.line.read(), self.deadline_s)
-            self._unread = b""
+            data, self._unread = self._unread or await self._next_data(), b""
             if not data:
                 return None
             self.protocol.receive_data(data, _now_ms())
             self.flush()
         return event
+
+    async def _next_data(self) -> bytes:
+        async with asyncio.timeout(self.deadline_s):  # in Python 3.11 wait_for may forget that the task is cancelled
+            return await self.line.read()
 
     async def expect(self, kind: type[Kind]) -> Kind:
         """Returns the next event, which has to be of this kind."""
@@ -215,7 +218,7 @@ class Client:
         self.protocol.disconnect()
         self.flush()
         await self.line.drain()
-        data = await asyncio.wait_for(self.line.read(), self.deadline_s)
+        data = await self._next_data()
         _check(not data, data)
         self.cut()
 
