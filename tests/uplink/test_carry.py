@@ -11,6 +11,7 @@ from tests.support.scripted_broker import scripted_broker, silent
 from tests.uplink.support import append, opened, route_config, until
 from tests.uplink.test_reload import numbers, status, steered
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped, export
+from uplink.carry.backlog_file import MAGIC, UNFINISHED, BacklogWriter, Header
 from uplink.routes import NoSuchRoute
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL
 
@@ -71,6 +72,48 @@ async def test_a_backlog_arrives_elsewhere_as_it_was_and_no_longer_waits(tmp_pat
         ]
         assert await imports(log).import_file(path) == 0
         assert len(await everything(log)) == 4
+
+
+async def test_an_export_follows_no_symbolic_link(tmp_path: Path) -> None:
+    """Another user of the folder may have put links there, under the file's name or under a hidden one."""
+    precious, folder = tmp_path / "precious", tmp_path / "folder"
+    precious.write_text("precious")
+    folder.mkdir()
+    for name in (".backlog", f".backlog{UNFINISHED}"):
+        (folder / name).symlink_to(precious)
+    (folder / "dangling").symlink_to(tmp_path / "nothing")
+    async with opened(tmp_path / "from") as log, steered(log, route_config(ABSENT)) as routes:
+        await append(log, range(1, 3))
+        for name in ("backlog", "dangling"):
+            with pytest.raises(ExportFailed, match="exists"):
+                await routes.export("central", folder / name)
+        assert status(routes).backlog_messages == 2
+        assert await routes.export("central", folder / "other") == 2
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_file_that_another_program_makes_during_an_export_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "backlog"
+    writer = BacklogWriter(path, Header("1", "gateway", "route", 1))
+    path.write_text("precious")
+    with pytest.raises(FileExistsError):
+        writer.finish()
+    writer.discard()
+    assert path.read_text() == "precious"
+    assert [one.name for one in tmp_path.iterdir()] == ["backlog"]
+
+
+def test_an_export_removes_the_remains_of_killed_ones_and_nothing_else(tmp_path: Path) -> None:
+    header = Header("1", "gateway", "route", 1)
+    running = BacklogWriter(tmp_path / "running", header)
+    (tmp_path / f".killed{UNFINISHED}").write_bytes(MAGIC + b"H")
+    (tmp_path / f".early{UNFINISHED}").write_bytes(b"")
+    (tmp_path / f".foreign{UNFINISHED}").write_text("precious")
+    assert BacklogWriter(tmp_path / "backlog", header).finish() == 0
+    names = {one.name for one in tmp_path.iterdir()}
+    assert names == {f".running{UNFINISHED}", f".foreign{UNFINISHED}", "backlog"}
+    assert running.finish() == 0
 
 
 @pytest.mark.parametrize("order", ["strict", "live_first"])

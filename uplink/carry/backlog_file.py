@@ -9,8 +9,11 @@ batch each, and the oldest messages come first. Numbers have their highest byte 
 complete. docs/reference/backlog-file.md has the format.
 """
 
+import contextlib
 import errno
+import fcntl
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +26,7 @@ from wire.bulk.column_batch import SIZE_MAX
 
 MAGIC = b"HFBACKLOG\x01"
 HEADER, BATCH, END = b"H", b"B", b"E"
+UNFINISHED = ".backlog-part"  # at the end of a hidden name
 RECORD_HEAD = 9  # bytes: kind, length and checksum
 RECORD_MAX = 2 * SIZE_MAX  # bytes of a body; zstd makes what it cannot compress a little longer
 
@@ -53,15 +57,20 @@ Record = TypeVar("Record", Header, End)
 class BacklogWriter:
     """Writes a file under a hidden name; it gets its own name when it is complete and synced. All of this blocks.
 
-    Raises OSError, with a FileExistsError if there is a file of this name.
+    It follows no symbolic link, and replaces no file of another program, also in a folder where other users may write.
+    It removes what killed writers have left in the folder.
+
+    Raises OSError, with a FileExistsError if there is a file or a symbolic link of this name.
     """
 
     def __init__(self, path: Path, header: Header) -> None:
-        if path.exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        if os.path.lexists(path):
+            raise _exists(path)
         self._path = path
-        self._hidden = path.with_name(f".{path.name}")
-        self._file = self._hidden.open("wb")
+        self._hidden = path.with_name(f".{path.name}{UNFINISHED}")
+        _remove_remains(path.parent)
+        self._file = os.fdopen(os.open(self._hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+        fcntl.flock(self._file, fcntl.LOCK_EX)  # tells a writer from the remains of one
         self._batches = self._messages = 0
         self._file.write(MAGIC)
         self._write(HEADER, msgspec.json.encode(header))
@@ -77,8 +86,13 @@ class BacklogWriter:
         self._write(END, msgspec.json.encode(End(self._batches, self._messages)))
         self._file.flush()
         os.fsync(self._file.fileno())
+        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))  # raises if another program has made it
+        try:
+            self._hidden.rename(self._path)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            raise
         self._file.close()
-        self._hidden.rename(self._path)
         folder = os.open(self._path.parent, os.O_RDONLY)
         try:
             os.fsync(folder)
@@ -94,6 +108,23 @@ class BacklogWriter:
     def _write(self, kind: bytes, body: bytes) -> None:
         checksum = zlib.crc32(kind + body)
         self._file.write(kind + len(body).to_bytes(4, "big") + checksum.to_bytes(4, "big") + body)
+
+
+def _exists(path: Path) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+def _remove_remains(folder: Path) -> None:
+    """Removes the unfinished files that no process writes any more, of any name. Raises OSError."""
+    for remains in folder.glob(f".*{UNFINISHED}"):
+        with contextlib.suppress(OSError):  # not ours to read, being written, or no file
+            descriptor = os.open(remains, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if stat.S_ISREG(os.fstat(descriptor).st_mode) and MAGIC.startswith(os.read(descriptor, len(MAGIC))):
+                    remains.unlink()
+            finally:
+                os.close(descriptor)
 
 
 class BacklogReader:

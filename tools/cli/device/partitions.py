@@ -17,6 +17,7 @@ from device.config import SECTORS, SECTORS_MAX
 from flash_store.devices.esp32 import SECTOR_SIZE, SUBTYPE_UNDEFINED
 from flash_store.log import MIN_SECTORS
 from tools.cli.failure import failing_on
+from tools.cli.output import write_whole
 
 FILES = "vfs"  # MicroPython's file system
 FILES_LEAST_BYTES = 64 * 1024
@@ -41,7 +42,7 @@ def partitions(
     with failing_on(PartitionError, command="device partitions"):
         try:
             table = add_store(read_table(firmware), sectors * SECTOR_SIZE)
-            out.write_bytes(table.to_binary())
+            write_whole(out, table.to_binary())
         except OSError as error:
             raise PartitionError(f"{error.filename}: {error.strerror}") from error
     for one in table:

@@ -9,6 +9,7 @@ import typer
 from cloud import BadQuery, NoTables, OpenTables
 from tools.cli.failure import failing_on
 from tools.cli.folders import TablesFolder, without_options
+from tools.cli.output import write_whole
 from tools.cli.paths import state_directory
 from tools.cli.report.figures import read_figures
 from tools.cli.report.page import render
@@ -25,5 +26,5 @@ def report(
     with failing_on(NoTables, BadQuery, OSError, command=COMMAND):
         with OpenTables(folder) as opened:
             figures = read_figures(opened)
-        out.write_text(render(without_options(folder), figures, datetime.now(UTC)))
+        write_whole(out, render(without_options(folder), figures, datetime.now(UTC)).encode())
     print(out)

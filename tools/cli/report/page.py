@@ -1,17 +1,23 @@
 """The report as one HTML page that needs no other file, no script and no network."""
 
 from datetime import UTC, datetime
-from html import escape
+from html import escape as escape_html
 from pathlib import Path
 from string import Template
 
 from cloud import Result
+from tools.cli.columns import printable
 from tools.cli.report.figures import SILENCE, Cell, Figures, HeatMap, Listing, Spans
 
 _PAGE = Path(__file__).with_name("page.html")
 _COMPLETE_HUE, _EMPTY_HUE = 140, 0  # green, and red
 _BARS_HEIGHT = 100
 _SILENCES_MAX = 3
+
+
+def escape(text: str) -> str:
+    """Returns a text as it may stand in the page, with ``?`` in place of control characters."""
+    return escape_html(printable(text))
 
 
 def render(title: str, figures: Figures, made_at: datetime) -> str:

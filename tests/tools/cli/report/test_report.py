@@ -10,9 +10,10 @@ from typer.testing import CliRunner, Result
 from cloud import ingest
 from tests.cloud.messages import land, payload, row
 from tests.support.browser import open_page
+from tools.cli.columns import printable
 from tools.cli.main import make_app
 
-HOSTILE = "<img src=x onerror=document.title='taken'>"
+HOSTILE = "<img src=x onerror=document.title='taken'>\x1b[2J\u202e"
 
 
 def report(*arguments: str) -> Result:
@@ -72,7 +73,7 @@ async def test_gaps_rates_and_hops_are_there(file: Path, tmp_path: Path) -> None
     gaps, latency, devices = texts
     assert "3,998" in gaps and "3,997" in gaps
     assert "from the device to its gateway" in latency and "from the lander to the tables" in latency
-    assert "garage" in devices and HOSTILE in devices
+    assert "garage" in devices and printable(HOSTILE) in devices
     assert bars == [128, 0, 64, 32]
 
 
@@ -81,6 +82,8 @@ async def test_page_needs_no_other_file_and_runs_nothing_that_a_device_wrote(fil
         assert await page.evaluate("performance.getEntriesByType('resource').length") == 0
         assert (await page.evaluate("document.title")).startswith("Holdfast: /")
         assert await page.evaluate("document.images.length + document.scripts.length") == 0
+        text = file.read_text()
+        assert "&gt;?[2J?" in text and not set(text) & {"\x1b", "\u202e"}  # what the name has of them is shown as ?
         assert page.errors == []
 
 
