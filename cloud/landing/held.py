@@ -11,8 +11,12 @@ from cloud.landing.file import Row
 
 ROWS_MAX = 100_000
 BYTES_MAX = 64 << 20
-RECEIVE_MAXIMUM = 65_535
-"""The most messages that MQTT lets a broker send ahead of their acknowledgements."""
+RECEIVE_MAXIMUM = 65_534
+"""The most messages that a broker sends ahead of their acknowledgements: one less than MQTT allows.
+
+A CONNECT need not say 65,535: the absence of the property means it. But mosquitto 2.0.11 then takes its own limit, and
+sends more than either allows. It keeps to a smaller number, which is said.
+"""
 ROW_OVERHEAD = 400
 """Bytes of memory of a row besides its texts and its payload, at most; of a table, beside its columns, too."""
 

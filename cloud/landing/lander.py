@@ -208,7 +208,7 @@ class Lander:
                     self._connect(stop)
                     continue
                 silent = self._exchange(self._subscriber)
-                if self._connected and self._held.rows and self._due(silent):
+                if self._accepted and self._held.rows and self._due(silent):
                     self._try_to_land()
         finally:
             if not self._connected:
@@ -242,8 +242,9 @@ class Lander:
         """Takes what comes within POLL_S, and writes what waits. Returns whether nothing came."""
         silent = True
         try:
-            # A lander that cannot land stops reading: so the broker cannot fill its memory.
-            for packet in subscriber.exchange(not self._held.full, POLL_S):
+            # A lander that cannot land stops reading: so the broker cannot fill its memory. But it reads until the
+            # CONNACK, which says whether the broker sends again what is held, and so makes room.
+            for packet in subscriber.exchange(not (self._accepted and self._held.full), POLL_S):
                 silent = False
                 self._take(subscriber, packet)
         except OSError as error:

@@ -50,16 +50,15 @@ class Subscriber:
         """Writes what waits, and yields the packets that come within this time; Closed is the last one.
 
         Raises OSError when the connection is lost. Where the caller does not read, the broker's silence is the
-        caller's own doing, and does not end the connection.
+        caller's own doing, and does not end the connection. If the broker has ended it, the rest is read in any case:
+        no more can come than the socket has.
         """
         if not is_reading:
             self._client.note_received(_now_ms())
         self._client.handle_timer(_now_ms())
         yield from self._events()
         self.flush()
-        reading, writing = [self._socket] if is_reading else [], [self._socket] if self._unsent else []
-        readable, _, _ = select.select(reading, writing, [], 0.0 if is_reading and self._has_read_ahead() else wait_s)
-        if readable or (is_reading and self._has_read_ahead()):
+        if self._is_readable(is_reading, wait_s):
             for published in self._reader.feed(self._receive(), _now_ms()):
                 if published is None:
                     yield from self._events()
@@ -98,6 +97,16 @@ class Subscriber:
             self._client.note_received(_now_ms())
         finally:
             self._socket.close()
+
+    def _is_readable(self, is_reading: bool, wait_s: float) -> bool:
+        """Waits until the socket has something to do. Returns whether to read: what came, or how it ended."""
+        has_read_ahead = is_reading and self._has_read_ahead()
+        poll = select.poll()
+        poll.register(
+            self._socket, (select.POLLIN if is_reading else select.POLLRDHUP) | (select.POLLOUT if self._unsent else 0)
+        )
+        events = poll.poll(0 if has_read_ahead else wait_s * 1000)
+        return has_read_ahead or any(event & ~select.POLLOUT for _, event in events)
 
     def _has_read_ahead(self) -> bool:
         """Whether TLS has bytes that the socket no longer shows."""

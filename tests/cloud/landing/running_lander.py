@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pyarrow.parquet as pq
 from paho.mqtt.client import Client
@@ -38,6 +39,16 @@ class RunningLander:
 
     def wait_for(self, text: str, times: int = 1) -> None:
         wait_until(lambda: sum(text in line for line in self.lines) >= times, f"{text!r} in {self.lines}")
+
+    def wait_for_held(self, messages: int) -> None:
+        """Returns when it holds so many messages; it has to have a port for metrics."""
+        port = next(line for line in self.lines if "/metrics" in line).split()[-1]
+        wanted = f"holdfast_lander_held_messages {messages}.0"
+
+        def holds() -> bool:
+            return wanted in urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
+
+        wait_until(holds, wanted)
 
     def stop(self) -> None:
         self._stop.set()

@@ -258,6 +258,16 @@ def gateway(folder: Path) -> Iterator[int]:
         yield int(process.says("listens ").split()[1])
 
 
+def test_a_gateway_fills_a_file_with_more_messages_than_its_default_window(landing: Path, tmp_path: Path) -> None:
+    with gateway(tmp_path / "gateway") as port:
+        running = RunningLander(port, landing, "roomy", roll_s=3600, metrics_port=0)
+        running.wait_for("connected")
+        publish(port, "x", payloads(3000))
+        running.wait_for_held(3000)
+        running.stop()
+    assert sum("landed" in line for line in running.lines) == 1
+
+
 def test_landers_of_one_group_share_the_messages(broker: int, tmp_path: Path) -> None:
     both = [
         RunningLander(broker, tmp_path / name, name, topic_filter="shared/#", group="both") for name in ("one", "two")

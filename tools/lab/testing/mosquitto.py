@@ -8,6 +8,22 @@ from pathlib import Path
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
 
+INFLIGHT_RECOMMENDED = 1000
+RECOMMENDED = f"""\
+max_queued_messages 0
+max_queued_bytes 0
+max_inflight_messages {INFLIGHT_RECOMMENDED}
+persistence true
+autosave_interval 1
+autosave_on_changes true
+"""
+"""What docs/how-to/next-broker.md says for the broker behind a route and before a lander."""
+
+
+def recommended(inflight: int) -> str:
+    """Returns these lines with another `max_inflight_messages`; 0 is no limit."""
+    return RECOMMENDED.replace(f"inflight_messages {INFLIGHT_RECOMMENDED}", f"inflight_messages {inflight}")
+
 
 class MosquittoUnavailable(Exception):
     """There is no mosquitto here."""
