@@ -124,6 +124,11 @@ COMMANDS = {
         "Break lines and gateways of networks, while subscribers come and go.",
         "tools",
     ),
+    "torture lander": Command(
+        "tools.lab.torture.lander.command:lander",
+        "Kill a lander and the mosquitto before it, and recount the tables.",
+        "tools",
+    ),
     "torture cloud": Command(
         "tools.lab.torture.cloud.command:cloud",
         "Kill lander and job, cut their files, and recount the tables.",

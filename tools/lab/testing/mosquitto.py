@@ -56,6 +56,10 @@ class Mosquitto:
         self._process.start()
         self._process.listens(self.port)
 
+    def says(self, text: str) -> str:
+        """Waits for a line in its log since its last start that holds `text`, and returns it. Raises ProcessFailed."""
+        return self._process.says(text)
+
     def signal(self, number: signal.Signals) -> None:
         """Sends it a signal."""
         self._process.signal(number)

@@ -32,6 +32,8 @@ class Publisher:
         marks: how many markers it has published.
     """
 
+    window = WINDOW  # messages in flight
+
     def __init__(self, name: str, port: int, qos: int, count: int) -> None:
         self.name = name
         self.accepted: list[int] = []
@@ -64,6 +66,14 @@ class Publisher:
     def is_refused(self, reason_code: int) -> bool:
         """Whether an answer says that the message was not taken, so that it is sent again."""
         return reason_code >= UNSPECIFIED_ERROR
+
+    def send_again(self, count: int) -> None:
+        """Takes the last messages for unacknowledged: a broker that was killed may have forgotten what it had
+        acknowledged."""
+        again = self.accepted[max(0, len(self.accepted) - count) :]
+        del self.accepted[max(0, len(self.accepted) - count) :]
+        self.repeated.update(again)
+        self._refused += again
 
     def allow(self, limit: int) -> None:
         """Lets it send so many messages in all."""
@@ -127,13 +137,13 @@ class Publisher:
             self._send(client, number, packet_identifier, dup=session_present)
 
     def _fill(self, client: Client) -> None:
-        while len(self._in_flight) + len(self._received) < WINDOW and (self._refused or self.sent < self._limit):
+        while len(self._in_flight) + len(self._received) < self.window and (self._refused or self.sent < self._limit):
             if self._refused:
                 number = self._refused.pop(0)
             else:
                 number = self.sent = self.sent + 1
             used = self._in_flight.keys() | self._received.keys()
-            packet_identifier = next(one for one in range(1, WINDOW + 1) if one not in used)
+            packet_identifier = next(one for one in range(1, self.window + 1) if one not in used)
             self._in_flight[packet_identifier] = number
             self._send(client, number, packet_identifier, dup=False)
         client.flush()  # all at once
