@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.errors import StoreError
 from gateway.store import quarantine, shelf
@@ -127,9 +128,9 @@ class Devices:
                 self._next.cancel()
                 self._next = None
             changed, self._changed = self._changed, set()
-            bodies = {name: msgspec.msgpack.encode(self._devices[name]) for name in changed if name in self._devices}
+            kept = {name: replace(self._devices[name]) for name in changed if name in self._devices}  # for the thread
             try:
-                await _in_thread(lambda: self._save(bodies, [name for name in changed if name not in bodies]))
+                await _in_thread(lambda: self._shelf.change(kept, changed - kept.keys()))
                 self._said = ""
             except sqlite3.Error as error:
                 if str(error) != self._said:
@@ -147,15 +148,11 @@ class Devices:
         self._shelf = shelf.Shelf(path, TABLE, is_synced=False)
         return dict(sorted(devices.items(), key=lambda item: item[1].last_seen_ms))
 
-    def _save(self, bodies: dict[str, bytes], forgotten: list[str]) -> None:
-        self._shelf.put(bodies)
-        self._shelf.remove(forgotten)
-
 
 def devices_in(folder: Path) -> dict[str, Device]:
     """Returns the devices in the file without its corrupt rows; writes nothing. Raises sqlite3.Error."""
-    entries = shelf.read(folder / FILE, TABLE)
-    return {entry.key: msgspec.msgpack.decode(entry.body, type=Device) for entry in entries if entry.body is not None}
+    entries = shelf.read(folder / FILE, TABLE, Device)
+    return {entry.key: entry.value for entry in entries if entry.value is not None}
 
 
 async def _in_thread(function: Callable[[], Answer]) -> Answer:

@@ -109,12 +109,12 @@ class Imports:
         if away := quarantine.begin_anew_if_damaged(path, TABLE):
             quarantine.set_aside(self._folder, [quarantine.Note(FILE, "the whole file", "it cannot be read", away)])
             logger.error("notes of imports: they cannot be read and begin anew; what was there is in %s", away)
-        bodies = [entry.body for entry in shelf.read(path, TABLE) if entry.key == key]
-        return msgspec.msgpack.decode(bodies[0], type=ImportNote) if bodies and bodies[0] else ImportNote()
+        notes = [entry.value for entry in shelf.read(path, TABLE, ImportNote) if entry.key == key]
+        return (notes[0] if notes else None) or ImportNote()
 
     def _save(self, key: str, note: ImportNote) -> None:
         with contextlib.closing(shelf.Shelf(self._folder / FILE, TABLE)) as opened:
-            opened.put({key: msgspec.msgpack.encode(note)})
+            opened.change({key: note})
 
 
 def _check(path: Path) -> Header:

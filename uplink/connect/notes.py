@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.routes import quarantine, shelf
 
@@ -42,7 +43,7 @@ class RouteNotes:
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
         self._name = name
-        self._saved = b""
+        self._saved: Note | None = None
         self.note = Note()
         self._saving = asyncio.Lock()  # so that no earlier state is written after a later one
 
@@ -53,10 +54,10 @@ class RouteNotes:
     async def save(self) -> None:
         """Makes the note durable, if it has changed. Raises sqlite3.Error."""
         async with self._saving:
-            body = msgspec.msgpack.encode(self.note)
-            if body != self._saved:
-                await asyncio.get_running_loop().run_in_executor(None, self._save, body)
-                self._saved = body
+            note = replace(self.note)  # for the thread
+            if note != self._saved:
+                await asyncio.get_running_loop().run_in_executor(None, self._save, note)
+                self._saved = note
 
     def _load(self) -> Note:
         with _file_lock:
@@ -67,10 +68,10 @@ class RouteNotes:
         if away := quarantine.begin_anew_if_damaged(path, TABLE):
             quarantine.set_aside(self._folder, [quarantine.Note(FILE, "the whole file", "it cannot be read", away)])
             logger.error("notes of routes: they cannot be read and begin anew; what was there is in %s", away)
-        bodies = [entry.body for entry in shelf.read(path, TABLE) if entry.key == self._name]
-        self._saved = (bodies[0] if bodies else None) or b""
-        return msgspec.msgpack.decode(self._saved, type=Note) if self._saved else Note()
+        notes = [entry.value for entry in shelf.read(path, TABLE, Note) if entry.key == self._name]
+        self._saved = notes[0] if notes else None
+        return Note() if self._saved is None else replace(self._saved)
 
-    def _save(self, body: bytes) -> None:
+    def _save(self, note: Note) -> None:
         with _file_lock, contextlib.closing(shelf.Shelf(self._folder / FILE, TABLE)) as opened:
-            opened.put({self._name: body})
+            opened.change({self._name: note})

@@ -47,7 +47,7 @@ def set_aside(folder: Path, notes: list[Note]) -> None:
     """
     begin_anew_if_damaged(folder / FILE, TABLE)
     with contextlib.closing(Shelf(folder / FILE, TABLE)) as opened:
-        opened.put({note.key: msgspec.msgpack.encode(note) for note in notes})
+        opened.change({note.key: note for note in notes})
 
 
 def notes_in(folder: Path) -> list[Note]:
@@ -56,10 +56,10 @@ def notes_in(folder: Path) -> list[Note]:
     Raises StoreError.
     """
     try:
-        bodies = [entry.body for entry in shelf.read(folder / FILE, TABLE)]
+        notes = [entry.value for entry in shelf.read(folder / FILE, TABLE, Note)]
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"quarantine notes {folder / FILE}: {error}") from error
-    return [msgspec.msgpack.decode(body, type=Note) for body in bodies if body is not None]
+    return [note for note in notes if note is not None]
 
 
 def begin_anew_if_damaged(path: Path, table: str) -> str:
@@ -68,7 +68,7 @@ def begin_anew_if_damaged(path: Path, table: str) -> str:
     For files on which nothing depends. Raises sqlite3.Error for other errors than damage.
     """
     try:
-        shelf.read(path, table)
+        shelf.read(path, table, object)
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise

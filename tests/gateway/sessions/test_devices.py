@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from gateway.sessions import devices
@@ -56,7 +55,7 @@ async def test_the_file_of_a_running_gateway_names_the_connected_clients(tmp_pat
 @pytest.mark.usefixtures("written_at_once")
 async def test_no_client_is_connected_to_a_gateway_that_starts_after_a_kill(tmp_path: Path) -> None:
     file = Shelf(tmp_path / FILE, TABLE)
-    file.put({"killed": msgspec.msgpack.encode(Device("user", "192.0.2.1", 4, 1, 2, connected=True))})
+    file.change({"killed": Device("user", "192.0.2.1", 4, 1, 2, connected=True)})
     file.close()
     async with running(tmp_path):
         await until(lambda: not device_in(tmp_path, "killed").connected, "it is known to be gone")
