@@ -42,7 +42,7 @@ from gateway.signals import Signal
 from gateway.store import (
     BACKFILL_PREFIX,
     DAMAGED,
-    DONE,
+    ENDED,
     EVICTED,
     EXPIRED,
     FILTERED,
@@ -91,7 +91,7 @@ __all__ = [
     "ANEW_PROPERTY",
     "BACKFILL_PREFIX",
     "DAMAGED",
-    "DONE",
+    "ENDED",
     "EVICTED",
     "EXPIRED",
     "FILTERED",

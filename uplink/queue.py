@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gateway.routes import (
     BACKFILL_PREFIX,
-    DONE,
+    ENDED,
     FILTERED,
     REJECTED,
     ROUTE_END,
@@ -138,7 +138,7 @@ class RouteQueue:
         self.sender: Sender | None = None
         self.endings: Endings | None = None
         """Told of messages that wait for what the neighbour wants no more."""
-        flows = (flow for flow in log.flows if flow.session == session and flow.state != DONE)
+        flows = (flow for flow in log.flows if flow.session == session and flow.state != ENDED)
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()

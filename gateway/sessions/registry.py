@@ -15,7 +15,7 @@ from gateway.sessions.copies import LinkCopies
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import (
-    DONE,
+    ENDED,
     GROUP_PREFIX,
     LOST,
     ROUTE_END,
@@ -124,7 +124,7 @@ class Sessions:
         """Returns the stored QoS 2 flows by session; those of sessions that have ended are removed."""
         flows: dict[str, list[Flow]] = {}
         for flow in self._log.flows:
-            if flow.state != DONE:
+            if flow.state != ENDED:
                 flows.setdefault(flow.session, []).append(flow)
         for client_id in flows.keys() | self._log.incoming.keys() | self._log.owed.keys():
             if client_id in sessions or client_id.endswith(ROUTE_END):

@@ -48,7 +48,7 @@ from gateway.store.tables.drops import (
     DroppedRow,
 )
 from gateway.store.tables.log_rows import PublishBatch, Work
-from gateway.store.tables.qos2 import DONE, RELEASED, ROUTE_END, Flow
+from gateway.store.tables.qos2 import ENDED, RELEASED, ROUTE_END, Flow
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.retained import Owed
 from gateway.store.tables.routes import Handed, Numbering
@@ -59,7 +59,7 @@ from gateway.store.tables.wills import StoredWill
 __all__ = [
     "BACKFILL_PREFIX",
     "DAMAGED",
-    "DONE",
+    "ENDED",
     "EVICTED",
     "EXPIRED",
     "FILTERED",

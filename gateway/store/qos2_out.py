@@ -54,19 +54,23 @@ class Outgoing:
     Args:
         log: the log that stores the flows.
         session: the session's client identifier.
-        flows: the session's flows that were in the file at the start.
+        flows: the session's flows that were in the file at the start, in the order in which they began. Identifiers go
+            on behind the newest of them, also if it is done: some clients keep messages under those that they had before,
+            and take a new message under one of them for the old one.
 
     ``number`` returns the numbers of the link of what a delivery carries, empty for none.
     """
 
     def __init__(self, log: MessageLog, session: str, flows: Iterable[Flow] = ()) -> None:
-        self.flows = {flow.packet_identifier: flow for flow in flows}
+        stored = list(flows)
+        self.flows = {flow.packet_identifier: flow for flow in stored if flow.state < DONE}
+        self._has_rows = bool(stored)
         self._log = log
         self._session = session
         self.number: Callable[[Delivery], str] = lambda _delivery: ""
         self._beginning: asyncio.Future[list[Any]] | None = None
         # Identifiers are given downwards, because the session's cursor gives those of QoS 1 messages upwards.
-        self._latest = 1
+        self._latest = stored[-1].packet_identifier if stored else 1
 
     def next_identifier(self, taken: Container[int]) -> int:
         """Returns a packet identifier that is neither taken nor one of a flow."""
@@ -98,6 +102,7 @@ class Outgoing:
         flows = {one.packet_identifier: self._flow(source, one, taken, via) for one in deliveries}
         for flow in flows.values():
             self._pin(flow)
+        self._has_rows |= source.durable
         future = self._beginning = self._log.submit([begin(flows.values()), *work] if source.durable else work)
         future.add_done_callback(lambda done: self._begun(done, flows, source))
         await asyncio.shield(future)
@@ -215,7 +220,7 @@ class Outgoing:
             if flow.state == BEGUN or flow.needs_message:
                 self._miss(flow)
                 self._unpin(flow)
-        if self.flows:
+        if self._has_rows:
             self._log.defer(end_all(self._session))
         self.flows.clear()
 

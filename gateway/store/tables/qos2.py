@@ -3,7 +3,8 @@
 An outgoing flow belongs to one session or route. Its row is written before its PUBLISH is sent, and again before its
 PUBREL. Then its message counts as acknowledged for the cursor that handed it out. The row of a flow that is done stays
 until the saved place of that cursor is behind the message, and that of a route's backfill too: else a crash would begin
-the flow a second time.
+the flow a second time. The newest row of each session stays until the session ends: behind its packet identifier the
+next start goes on, as a client may still have something under those before it.
 A route's column batch is one flow for all of its messages.
 
 The packet identifier of an incoming message is written in the transaction that stores the message, so that a PUBLISH
@@ -21,7 +22,7 @@ import msgspec
 from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.evicted import EvictedMessage
 
-BEGUN, RELEASED, DONE = range(3)
+BEGUN, RELEASED, DONE, ENDED = range(4)  # ENDED: done, and so is the session
 ROUTE_END = "\0"  # ends the session name of a route's flows: no client identifier contains it [MQTT-1.5.4-2]
 
 SCHEMA = """
@@ -48,9 +49,11 @@ CREATE TABLE incoming (
 BEGIN = "INSERT INTO flow VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 MOVE = "UPDATE flow SET state = ? WHERE session = ? AND packet_identifier = ? AND state < ?"
 BEGIN_AGAIN = f"UPDATE flow SET state = {BEGUN} WHERE session = ? AND packet_identifier = ? AND state = {RELEASED}"
-END_ALL = f"UPDATE flow SET state = {DONE} WHERE session = ?"
+END_ALL = f"UPDATE flow SET state = {ENDED} WHERE session = ?"
 FORGET_DONE = f"""
-DELETE FROM flow WHERE state = {DONE} AND NOT EXISTS (
+DELETE FROM flow
+WHERE (state = {ENDED} OR (state = {DONE} AND rowid NOT IN (SELECT max(rowid) FROM flow GROUP BY session)))
+AND NOT EXISTS (
     SELECT 1 FROM cursor
     WHERE cursor.consumer IN (flow.source, '{BACKFILL_PREFIX}' || flow.source) AND cursor.position < flow.position
 )
