@@ -1,5 +1,6 @@
 """Logging in: from a CONNECT, and what the listener knows of its sender, to what that client may do."""
 
+import logging
 import secrets
 from pathlib import Path
 from typing import NamedTuple
@@ -8,12 +9,13 @@ from gateway.auth.accounts import Accounts
 from gateway.auth.logins import Logins, ScramLogin
 from gateway.auth.permissions import Access, Permissions
 from gateway.auth.scram import METHOD, ScramError
+from gateway.log_fields import about
 from gateway.message import message_from
 from gateway.port import Port, Visitor
 from gateway.streams.choice import StreamChoice
 from gateway.streams.names import BadStream, place_of, stream_named
 from gateway.streams.naming import enter
-from wire.codec.packets import Auth, Connect, Publish, Will
+from wire.codec.packets import MQTT_5, Auth, Connect, Publish, Will
 from wire.connection.server import ServerConnection
 from wire.identity import check_name
 from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD
@@ -26,6 +28,8 @@ from wire.reasons import (
     TOPIC_NAME_INVALID,
     describe,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class Refused(Exception):
@@ -145,7 +149,10 @@ class AccessControl:
                 raise Refused(TOPIC_NAME_INVALID, f"the will: {error}", is_told=True) from error
             publish = Publish(will.topic, will.payload, properties=will.properties)
             if not permissions.in_stream(stream).may_send(message_from(publish, client_id, "", 0)):
-                raise Refused(NOT_AUTHORIZED, "it may not publish its will")
+                if packet.protocol_level == MQTT_5:
+                    raise Refused(NOT_AUTHORIZED, "it may not publish its will")
+                # Old devices cannot read why they are refused. The will is not published, and leaves a range.
+                logger.warning("will denied", extra=about(client=client_id, user=user or "", topic=will.topic))
         return permissions
 
 

@@ -256,15 +256,16 @@ class Intake:
         elif self._waiting.messages or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
-    def _accept_unstored(self, packet: Publish) -> None:
-        """Accepts a message and stores nothing: its conditions hold it back, or this gateway has stored it and handed
-        it on before. Otherwise gateways that lead to each other would pass it round for ever.
+    def _accept_unstored(self, packet: Publish, *work: Work) -> None:
+        """Accepts a message and does not store it: its conditions hold it back, or no rule allows it, which ``work``
+        notes, or this gateway has stored it and handed it on before. Otherwise gateways that lead to each other would
+        pass it round for ever.
         """
         identifiers = [] if packet.packet_identifier is None else [packet.packet_identifier]
         if packet.qos == 1:
-            self._acks.add(lambda: self._answer(PUBACK, identifiers))
+            self._acks.add(lambda: self._answer(PUBACK, identifiers), *work)
         elif packet.qos:
-            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""))
+            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""), *work)
 
     def refuse_unplaced(self, packet: Publish, reason_code: int, problem: str) -> None:
         """Refuses a message that is in no stream that the client may use here; ``problem`` says why."""
@@ -551,15 +552,18 @@ class Intake:
     def _refuse(self, packet: Publish, message: Message, reason_code: int) -> None:
         """Refuses a message.
 
-        MQTT 3.1.1 has no reason codes [3.1.1 MQTT-3.3.5-2]: there the message stays unacknowledged if it may be taken
-        later, and otherwise the connection ends.
+        MQTT 3.1.1 has no reason codes [3.1.1 MQTT-3.3.5-2]. What may be taken later stays unacknowledged there. What
+        the rules deny is acknowledged once its range is durable, or its client would send it for ever.
         """
         if reason_code != self._said:
             self._said = reason_code
             what = about(client=self._session.client_id, topic=message.topic, origin=message.origin)
             logger.warning("messages refused: %s", describe(reason_code), extra=what)
-        self._services.publishing.refuse(message, self._permissions)
         packet_identifier = packet.packet_identifier
+        if packet_identifier and reason_code == NOT_AUTHORIZED and self._protocol.protocol_level != MQTT_5:
+            self._accept_unstored(packet, self._services.publishing.set_aside(message, self._permissions))
+            return
+        self._services.publishing.refuse(message, self._permissions)
         if packet_identifier is None:
             if reason_code != NOT_AUTHORIZED:
                 self._disconnect(reason_code)

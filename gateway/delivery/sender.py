@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Protocol
 
 from gateway.delivery.retained_cursor import RetainedCursor
@@ -40,6 +40,7 @@ from gateway.store import (
     Piece,
     RunCursor,
     grant_by,
+    grants_apart,
 )
 from gateway.subscriptions import Subscription
 from wire.errors import WireError
@@ -215,7 +216,8 @@ class Sender:
             self._dropped += 1
             window.drop(EVICTED, message)
             return
-        window.publish(message, grant._replace(qos=0))
+        for copy in self._copies(self._cursor, message, grant._replace(qos=0)):
+            window.publish(message, copy)
         window.flush()
 
     def hold_back(self, message: Message) -> None:
@@ -323,7 +325,7 @@ class Sender:
                 deliveries = [_by(shared, delivery) for delivery in deliveries]
             if (most := max(1, window.protocol.maximum_qos_peer)) < 2:
                 deliveries = [delivery._replace(qos=min(delivery.qos, most)) for delivery in deliveries]
-            flows = await self._begin_flows(source, deliveries)
+            flows, copies = await self._begin_flows(source, deliveries)
             if flows:  # many senders have waited for one commit
                 await window.wait_for_line()
             sent = 0 if source.shared or source.again else self._send_together(source, deliveries, flows)
@@ -334,12 +336,12 @@ class Sender:
                 if isinstance(source.cursor, Cursor) and not delivery.dup:  # a neighbour may know it, without a copy
                     self._supersede_retained(delivery.message)
                 if flow := flows.get(delivery.packet_identifier):
-                    await window.wait_for_room()
                     if self._is_superseded(source, delivery.message):
                         window.outgoing.complete([flow.packet_identifier])
                     else:
-                        grant = Grant(2, flow.retain, flow.identifiers)
-                        window.publish_once(delivery.message, grant, flow.packet_identifier)
+                        await self._publish_once(delivery.message, flow)
+                        for copy in copies.get(delivery.packet_identifier, ()):
+                            await self._publish_once(delivery.message, copy)
                 elif delivery.qos < 2:
                     await self._send(source, delivery)
             window.flush()
@@ -392,17 +394,85 @@ class Sender:
             self._window.await_pubacks(identifiers, partial(self._finish, source))
         return len(plain)
 
-    async def _begin_flows(self, source: _Source, deliveries: list[Delivery]) -> dict[int, Flow]:
-        """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's."""
+    async def _publish_once(self, message: Message, flow: Flow) -> None:
+        await self._window.wait_for_room()
+        self._window.publish_once(message, Grant(2, flow.retain, flow.identifiers), flow.packet_identifier)
+
+    def _copies(
+        self, cursor: OwnCursor | RetainedCursor, message: Message, own: Grant, position: int = sys.maxsize
+    ) -> list[Grant]:
+        """How the client gets a message: once, or once for each Subscription Identifier."""
+        if len(own.identifiers) < 2 or not isinstance(cursor, Cursor):
+            return [own]
+        return grants_apart(cursor.granting(position, message), message, own)
+
+    async def _begin_flows(
+        self, source: _Source, deliveries: list[Delivery]
+    ) -> tuple[dict[int, Flow], dict[int, list[Flow]]]:
+        """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's.
+
+        Returns the flows by the delivery's packet identifier, and those of further copies. Copies at a lower QoS have
+        arrived then: the cursor hands them out again only as long as the message is its.
+        """
         works = [] if isinstance(source.cursor, RetainedCursor) else self._window.take(deliveries)
         chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]
         if not chosen:
-            return {}
+            return {}, {}
+        chosen, further = await self._apart(source, chosen)
         numbers = [delivery.packet_identifier for delivery in chosen]
         source.held.difference_update(numbers)
         if isinstance(source.cursor, RetainedCursor):
             works.append(source.cursor.hand_over(numbers))
-        return await self._window.outgoing.begin(source.cursor, chosen, self._window.inflight, *works)
+        extra = [one for some in further.values() for one in some]
+        begun = await self._window.outgoing.begin(source.cursor, [*chosen, *extra], self._window.inflight, *works)
+        return begun, {one: [begun[copy.packet_identifier] for copy in some] for one, some in further.items()}
+
+    async def _apart(
+        self, source: _Source, deliveries: list[Delivery]
+    ) -> tuple[list[Delivery], dict[int, list[Delivery]]]:
+        """Returns QoS 2 deliveries, each of a first copy, and the further copies at QoS 2 by its packet identifier.
+
+        Those have negative numbers in the place of one, which no cursor knows. Copies at a lower QoS are sent.
+        """
+        if all(len(one.identifiers) < 2 for one in deliveries):
+            return deliveries, {}
+        firsts, further = list[Delivery](), dict[int, list[Delivery]]()
+        numbers = count(-1, -1)
+        for one in deliveries:
+            own = Grant(one.qos, one.retain, one.identifiers)
+            first, *others = self._copies(source.cursor, one.message, own, one.position)
+            firsts.append(_as(one, first))
+            further[one.packet_identifier] = [
+                _as(one, other)._replace(packet_identifier=next(numbers)) for other in others if other.qos == 2
+            ]
+            arrived = asyncio.Event()
+            if lower := [other for other in others if other.qos < 2]:
+                await self._publish_copies(one.message, lower, arrived.set)
+                self._window.flush()
+                await arrived.wait()
+        return firsts, further
+
+    async def _publish_copies(self, message: Message, grants: list[Grant], finish: Callable[[], object]) -> None:
+        """Sends copies at QoS 0 and 1, and calls ``finish`` when all of them have arrived."""
+        window, waiting = self._window, set[int]()
+
+        def arrived(packet_identifiers: list[int]) -> None:
+            waiting.difference_update(packet_identifiers)
+            if not waiting:
+                finish()
+
+        waiting.add(0)  # until all are sent
+        for grant in grants:
+            packet_identifier = None
+            if grant.qos:
+                await window.wait_for_room()
+                packet_identifier = window.next_identifier()
+            else:
+                await window.wait_for_line()
+            if window.publish(message, grant, packet_identifier) and packet_identifier is not None:
+                waiting.add(packet_identifier)
+                window.await_pubacks([packet_identifier], arrived)
+        arrived([0])
 
     async def _send(self, source: _Source, delivery: Delivery) -> None:
         packet_identifier = None
@@ -415,8 +485,12 @@ class Sender:
             packet_identifier = delivery.packet_identifier
             await self._window.wait_for_room(packet_identifier)
         dup = delivery.dup and delivery.qos > 0 and not source.shared
-        grant = Grant(delivery.qos, delivery.retain, delivery.identifiers)
+        own = Grant(delivery.qos, delivery.retain, delivery.identifiers)
         if not self._is_wanted(source, delivery):
+            return
+        grant, *others = self._copies(source.cursor, delivery.message, own, delivery.position)
+        if others:
+            await self._send_copies(source, delivery, [grant, *others])
             return
         sent = self._window.publish(delivery.message, grant, packet_identifier, dup=dup)
         if sent and packet_identifier is not None:
@@ -425,6 +499,12 @@ class Sender:
             self._window.await_pubacks([packet_identifier], lambda _: finish([delivery.packet_identifier]))
         else:
             self._finish(source, [delivery.packet_identifier])
+
+    async def _send_copies(self, source: _Source, delivery: Delivery, grants: list[Grant]) -> None:
+        """Sends copies of a message at QoS 0 and 1; it has arrived when all of them have."""
+        if any(grant.qos for grant in grants):
+            source.sent.add(delivery.packet_identifier)
+        await self._publish_copies(delivery.message, grants, lambda: self._finish(source, [delivery.packet_identifier]))
 
     def _is_wanted(self, source: _Source, delivery: Delivery) -> bool:
         """Whether the client may have a message, as its rules are now, and its delivery has begun or may begin.
@@ -461,7 +541,10 @@ class Sender:
             source.held &= keep
 
 
+def _as(delivery: Delivery, grant: Grant) -> Delivery:
+    return delivery._replace(qos=grant.qos, retain=grant.retain, identifiers=grant.identifiers)
+
+
 def _by(shared: Subscription, delivery: Delivery) -> Delivery:
     """A group's delivery, as its member has subscribed."""
-    grant = grant_by([shared], delivery.message)
-    return delivery._replace(qos=grant.qos, retain=grant.retain, identifiers=grant.identifiers)
+    return _as(delivery, grant_by([shared], delivery.message))

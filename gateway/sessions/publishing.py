@@ -86,9 +86,18 @@ class Publishing:
 
     def refuse(self, message: Message, permissions: Permissions) -> None:
         """Notes that a message of a client is not published."""
-        if not permissions.may_bring(message):  # otherwise a client could leave ranges with another origin
-            message.renew(message.received_by, message.received_ms)
+        self._renew_foreign(message, permissions)
         self._log.drop(REJECTED, GATEWAY, message)
+
+    def set_aside(self, message: Message, permissions: Permissions) -> Work:
+        """Returns the work that notes durably that a message is not published: its client is told that it was."""
+        self._renew_foreign(message, permissions)
+        return Drop(REJECTED, GATEWAY, message)
+
+    def _renew_foreign(self, message: Message, permissions: Permissions) -> None:
+        """Otherwise a client could leave ranges with another origin."""
+        if not permissions.may_bring(message):
+            message.renew(message.received_by, message.received_ms)
 
     def publish(self, part: Message | PublishBatch, copies: Copies | None = None) -> list[Work]:
         """Sends a message of QoS 0 to its subscribers; returns the work that the log has to store.

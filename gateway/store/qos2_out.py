@@ -54,9 +54,9 @@ class Outgoing:
     Args:
         log: the log that stores the flows.
         session: the session's client identifier.
-        flows: the session's flows that were in the file at the start, in the order in which they began. Identifiers go
-            on behind the newest of them, also if it is done: some clients keep messages under those that they had before,
-            and take a new message under one of them for the old one.
+        flows: the session's flows that were in the file at the start, in the order in which they began. Identifiers
+            go on behind the newest of them, also if it is done: some clients keep messages under former ones, and take
+            a new message under one of them for the old one.
 
     ``number`` returns the numbers of the link of what a delivery carries, empty for none.
     """

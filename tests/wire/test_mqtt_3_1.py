@@ -77,6 +77,29 @@ def test_a_client_of_3_1_may_announce_credentials_that_it_does_not_send() -> Non
     assert (packet.username, packet.password) == ("u", b"p")
 
 
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_3_1_1 | BRIDGE])
+@pytest.mark.parametrize("fault", ["flags of the fixed header", "reserved connect flag"])
+def test_a_connect_of_3_1_1_with_reserved_flags_gets_no_connack_of_mqtt_5(level: int, fault: str) -> None:
+    connection = ServerConnection()
+    bad = connect(level, flags=0x03) if "connect" in fault else b"\x14" + connect(level)[1:]
+    (closed,) = events(connection, bad)
+    assert (type(closed), closed.reason_code) == (Closed, reasons.MALFORMED_PACKET)
+    assert connection.data_to_send() == b""
+
+
+def test_a_connect_of_mqtt_5_with_reserved_flags_is_told() -> None:
+    connection = ServerConnection()
+    (closed,) = events(connection, b"\x14" + encode(Connect("a"))[1:])
+    assert (type(closed), closed.reason_code) == (Closed, reasons.MALFORMED_PACKET)
+    assert connection.data_to_send()[3] == reasons.MALFORMED_PACKET
+
+
+def test_reserved_flags_of_a_connect_of_3_1_are_ignored_as_with_mosquitto() -> None:
+    for data in (connect(MQTT_3_1, flags=0x03), b"\x14" + connect(MQTT_3_1)[1:]):
+        (packet,) = events(ServerConnection(), data)
+        assert packet.client_id == "a"
+
+
 def test_a_suback_of_3_1_has_no_failure() -> None:
     connection = server(MQTT_3_1)
     sent(connection)

@@ -38,16 +38,18 @@ def decode_connect(flags: int, body: bytes, level: int) -> Connect:
     level_byte = _read_level(reader)
     level = MQTT_5 if level_byte == MQTT_5 else MQTT_3_1_1
     try:
-        return _decode_connect(reader, level, 0 if level_byte == level else level_byte)
+        return _decode_connect(reader, flags, level, 0 if level_byte == level else level_byte)
     except RemoteProtocolError as error:
         error.protocol_level = level
         raise
 
 
-def _decode_connect(reader: Reader, level: int, level_byte: int) -> Connect:
+def _decode_connect(reader: Reader, header_flags: int, level: int, level_byte: int) -> Connect:
     is_3_1 = level_byte & ~BRIDGE == MQTT_3_1
+    if header_flags and not is_3_1:
+        raise malformed(f"a CONNECT has flags 0x{header_flags:x} in its fixed header [MQTT-2.1.3-1]")
     flags = reader.byte()
-    if flags & 1:
+    if flags & 1 and not is_3_1:
         raise malformed("a CONNECT has its reserved flag set [MQTT-3.1.2-3]")
     clean_start = flags & CLEAN_START != 0
     keep_alive_s = reader.u16()

@@ -197,21 +197,21 @@ class Cursor:
 
     def grant(self, position: int, message: Message) -> Grant | None:
         """Returns how this consumer takes a stored message, None if it is not for it."""
-        granting = self._granting(position, message)
+        granting = self.granting(position, message)
         if not message.qos:
             granting = [subscription for subscription in granting if subscription.takes_qos_0]
         grant = grant_by(granting, message) if granting else None
         return grant if grant is None or message.qos else grant._replace(qos=1)
 
     def grant_now(self, message: Message) -> Grant | None:
-        """Returns how this consumer takes a message of QoS 0 as it comes, None if it is not for it."""
-        return grant_by(granting, message) if (granting := self._granting(sys.maxsize, message)) else None
+        """Returns how it takes a message of QoS 0 as it comes, None if it is not for it."""
+        return grant_by(granting, message) if (granting := self.granting(sys.maxsize, message)) else None
 
     def takes(self, position: int, message: Message) -> bool:
         """Whether a stored message is for this consumer."""
-        return any(message.qos or one.takes_qos_0 for one in self._granting(position, message))
+        return any(message.qos or one.takes_qos_0 for one in self.granting(position, message))
 
-    def _granting(self, position: int, message: Message) -> list[Subscription]:
+    def granting(self, position: int, message: Message) -> list[Subscription]:  # those that take it
         if self.closed or message.publisher in self.not_from:
             return []
         matching = self._log.audience.takers(message.topic).get(self, ())

@@ -24,7 +24,8 @@ class Grant(NamedTuple):
     """How a consumer takes a message, by all of its matching subscriptions.
 
     ``qos`` is the lower of the message's QoS and the highest subscription's. ``retain`` is the message's flag if one of
-    the subscriptions takes it as published. ``identifiers`` are the subscriptions' [MQTT-3.3.4-3].
+    the subscriptions takes it as published. ``identifiers`` are the subscriptions' [MQTT-3.3.4-3]; with several of them
+    the client gets copies (``grants_apart``).
     """
 
     qos: int
@@ -65,6 +66,26 @@ def grant_by(subscriptions: Sequence[Subscription], message: Message) -> Grant:
         message.retain and any(subscription.retain_as_published for subscription in subscriptions),
         tuple(subscription.identifier for subscription in subscriptions if subscription.identifier),
     )
+
+
+def grants_apart(subscriptions: Sequence[Subscription], message: Message, own: Grant) -> list[Grant]:
+    """Returns how copies of a message are taken, one for each Subscription Identifier [MQTT-3.3.4-5], the highest QoS
+    first. Clients with a handler for each identifier, as Node-RED, cannot read a PUBLISH with several of them.
+
+    Args:
+        subscriptions: those that match the message.
+        message: the message.
+        own: how it is taken by all of them together. The first copy has its QoS [MQTT-3.3.4-2].
+    """
+    by_identifier: dict[int, list[Subscription]] = {}
+    for one in subscriptions:
+        if one.identifier:
+            by_identifier.setdefault(one.identifier, []).append(one)
+    if len(by_identifier) < 2:
+        return [own._replace(identifiers=tuple(dict.fromkeys(own.identifiers)))]
+    grants = [grant_by(some, message)._replace(identifiers=(one,)) for one, some in by_identifier.items()]
+    grants.sort(key=lambda grant: -grant.qos)
+    return [grants[0]._replace(qos=own.qos), *grants[1:]]
 
 
 class Subscriptions(dict[str, Subscription]):

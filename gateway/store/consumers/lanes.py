@@ -231,8 +231,8 @@ class LaneCursor(RunCursor):
     def _range_set(self) -> RangeSet:
         return LaneRanges(self.backfill, is_backfill=self.is_backfill)
 
-    def _granting(self, position: int, message: Message) -> list[Subscription]:
-        return super()._granting(position, message) if self._is_own(position) else []
+    def granting(self, position: int, message: Message) -> list[Subscription]:
+        return super().granting(position, message) if self._is_own(position) else []
 
     def _is_own(self, position: int) -> bool:
         return self.backfill.stretch(position)[0] == self.is_backfill

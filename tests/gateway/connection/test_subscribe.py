@@ -9,11 +9,11 @@ import pytest
 from gateway.auth.accounts import make_account, save_account
 from gateway.config.schema import LimitsConfig, TcpConfig
 from tests.gateway.auth.scram_client import final as scram_final
-from tests.gateway.steps import publish_numbers, session_of, with_publisher
+from tests.gateway.steps import publish_numbers, session_of, started, with_publisher
 from tests.gateway.store.support import stored
 from tests.gateway.support import Client, all_connected, connected, running, subscribed, tcp_port, until
 from wire import properties as p
-from wire.codec.packets import MQTT_3_1_1, NO_LOCAL, Connack, Disconnect, Puback, Publish, Pubrec, Suback, Will
+from wire.codec.packets import MQTT_3_1_1, NO_LOCAL, Connack, Disconnect, Puback, Publish, Pubrec, Pubrel, Suback, Will
 from wire.connection.authentication import ClientAuthentication
 
 
@@ -23,22 +23,47 @@ async def subscribe_as(client: Client, identifier: int, topic_filter: str, optio
     await client.expect(Suback)
 
 
-async def test_overlapping_subscriptions_bring_one_message_with_all_their_identifiers(tmp_path: Path) -> None:
-    """[MQTT-3.3.4-2, MQTT-3.3.4-3]"""
+async def test_overlapping_subscriptions_bring_a_copy_for_each_identifier(tmp_path: Path) -> None:
+    """[MQTT-3.3.4-2, MQTT-3.3.4-5]: Node-RED cannot read a message with several identifiers."""
     async with running(tmp_path) as broker:
         subscriber = await connected(broker, "subscriber")
-        for identifier, topic_filter, options in ((1, "a/#", 0), (2, "a/b", 2), (268_435_455, "+/b", 1)):
+        wanted = ((1, "a/#", 0), (2, "a/b", 2), (268_435_455, "+/b", 1), (9, "end", 2))
+        for identifier, topic_filter, options in wanted:
             await subscribe_as(subscriber, identifier, topic_filter, options)
+        await subscribe_as(subscriber, 2, "+/b/#", 1)  # an identifier that comes again brings no further copy
         publisher = await connected(broker, "publisher")
         for qos in (0, 1, 2):
             publisher.send("a/b", b"", qos=qos)
-            packet = await subscriber.receive()
-            assert packet.qos == qos
-            assert sorted(packet.properties[p.SUBSCRIPTION_IDENTIFIER]) == [1, 2, 268_435_455]
-            if qos == 2:
-                break
-            if qos:
-                await publisher.expect(Puback)
+            packets = [await subscriber.receive() for _ in range(3)]
+            found = sorted((*packet.properties[p.SUBSCRIPTION_IDENTIFIER], packet.qos) for packet in packets)
+            assert found == [(1, 0), (2, qos), (268_435_455, min(qos, 1))]
+            publisher.send("end", b"", qos=qos)
+            assert (await subscriber.receive()).topic == "end"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_copies_that_were_not_acknowledged_come_again(tmp_path: Path, qos: int) -> None:
+    gateway = await started(tmp_path)
+    subscriber = await Client("subscriber").connect(gateway.port)
+    for identifier, topic_filter in ((1, "a/#"), (2, "a/b"), (3, "+/b")):
+        await subscribe_as(subscriber, identifier, topic_filter, qos)
+    publisher = await Client("publisher").connect(gateway.port)
+    publisher.send("a/b", b"", qos=qos)
+    for _ in range(3):
+        await subscriber.expect(Publish)  # and no acknowledgement
+    await gateway.restart()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    packets = [await subscriber.expect(Publish) for _ in range(3)]
+    assert sorted(packet.properties[p.SUBSCRIPTION_IDENTIFIER] for packet in packets) == [[1], [2], [3]]
+    for packet in packets:
+        subscriber.acknowledge(packet)
+    if qos == 2:
+        for packet in packets:
+            assert (await subscriber.expect(Pubrel)).packet_identifier == packet.packet_identifier
+            subscriber.complete(packet)
+    publisher = await Client("another").connect(gateway.port)
+    await publisher.publish_once("a/c")
+    assert (await subscriber.receive()).topic == "a/c"
 
 
 async def test_identifiers_outlive_a_restart(tmp_path: Path) -> None:

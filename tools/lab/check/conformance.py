@@ -41,10 +41,40 @@ Where the standards leave a choice, or say nothing, a gateway behaves like this:
   granted.
 - **Client identifiers** have at most 256 bytes of UTF-8. A longer one is refused (0x85; over 3.1.1: 2). MQTT allows a
   server to refuse identifiers of more than 23 characters [sections 3.1.3.1].
+- **Faults.** What cannot be read is a malformed packet (0x81): QoS 3, a string that is not UTF-8 or holds U+0000, an
+  empty filter, reserved flags. What can be read and may not come is a protocol error (0x82): packet identifier 0, a
+  second CONNECT, a packet that only a server sends, a topic name of no characters without an alias. Each closes the
+  connection. A CONNECT with a fault gets its code in a CONNACK over 5.0; over 3.1.1 and 3.1 it gets none [3.1.1
+  MQTT-3.1.4-1].
+- **Control characters** other than U+0000, and Unicode's non-characters, are taken as they are in every string
+  [section 1.5.4 lets a server close the connection].
+- **Levels.** Topic names and filters have as many levels as fit 65,535 bytes.
+- **Unknown packet identifiers.** A PUBREL of one is answered with PUBCOMP, and a PUBREC with PUBREL, both with 0x92
+  over 5.0 [section 4.3.3]. A PUBACK or PUBCOMP of one is ignored.
+- **No matching subscribers.** A message that no subscription and no route takes is acknowledged with 0x10 over 5.0.
+  It is stored all the same.
+- **QoS 2** goes on to subscribers when its PUBLISH is stored, and not at its PUBREL: the method that section 4.3.3
+  shows first.
+- **User properties.** A message with more than 1,000 of them is refused (0x97), and so is a CONNECT.
+- **Response topics.** An empty one is taken, and goes on with its message. One with a wildcard is a protocol error
+  [MQTT-3.3.2-14].
+- **A PUBLISH to `$share/…`** is a message like any other. Only filters give these names a meaning [section 4.8.2], so
+  no subscription can take it; a route with the filter `#` does not either, as the name begins with `$`
+  [MQTT-4.7.2-1].
+- **Overlapping subscriptions** bring a message once, with the highest QoS of them [MQTT-3.3.4-2]. Subscriptions with
+  different Subscription Identifiers bring a copy each, at the QoS of the subscription [MQTT-3.3.4-5], as in
+  mosquitto. The other choice, one PUBLISH with several identifiers [MQTT-3.3.4-4], is one that Node-RED cannot read:
+  MQTT.js gives it an array where it expects a number, and so no input gets the message.
+- **What the access rules deny** is refused over 5.0 (0x87). MQTT 3.1.1 cannot refuse a message [3.1.1 MQTT-3.3.5-2]:
+  there it is acknowledged and not published, and a [range](store.md) `rejected` says so. A client that was
+  disconnected instead would send it again over each connection, and never what is behind it. A will that the rules
+  deny is refused with its CONNECT over 5.0; over 3.1.1 the client is served, and its will is not published and leaves
+  a range.
 - **MQTT 3.1** (`MQIsdp`, level 3), the version before the OASIS standard, works as in mosquitto: like 3.1.1, with
   these differences. The client identifier is required, and may be longer than 23 characters. A CONNACK never says
   that a session is present. A SUBACK cannot refuse, so it grants every filter, and the client does not get the
-  messages that the rules deny. Flags of a fixed header that 3.1.1 reserves are ignored.
+  messages that the rules deny. Flags of a fixed header that 3.1.1 reserves are ignored, and so is the lowest connect
+  flag.
 - **Bridges of mosquitto.** A protocol level with its highest bit set, 0x83 or 0x84, comes from a mosquitto bridge
   with `try_private`. Its subscriptions have No Local and Retain As Published, as in mosquitto.
 """
