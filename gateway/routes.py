@@ -12,7 +12,7 @@ from gateway.counters import Counters, LinkStatus, RouteState
 from gateway.delivery import Peer, RetainedCursor, RetainedSearch, Sender, Wanted, Window
 from gateway.errors import ConfigError, ListenError
 from gateway.filters.filter_tree import FilterTree
-from gateway.listeners.websocket_frames import FrameError, Frames, encode_frame
+from gateway.listeners.websocket_frames import CloseCode, FrameError, FrameKind, Frames, encode_frame
 from gateway.message import Message, identity_properties, plain_properties
 from gateway.network import Network
 from gateway.network.announcements import BadAnnouncement, Heard, decode_mark
@@ -113,6 +113,7 @@ __all__ = [
     "BadLinkStates",
     "Change",
     "Checked",
+    "CloseCode",
     "Conditions",
     "ConfigError",
     "ConfigSource",
@@ -128,6 +129,7 @@ __all__ = [
     "FilterTree",
     "Flow",
     "FrameError",
+    "FrameKind",
     "Frames",
     "Grant",
     "Handed",

@@ -18,9 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from argon2.exceptions import InvalidHashError, VerificationError
-from argon2.low_level import Type, hash_secret, verify_secret
-
 from gateway.auth.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
 from gateway.config.load import read_secret
 from gateway.errors import ConfigError
@@ -200,6 +197,8 @@ def _decode(line: str) -> Account:
 
 def hash_password(password: bytes) -> str:
     """Returns a new hash, with its parameters and its own salt; blocks for some ten milliseconds."""
+    from argon2.low_level import Type, hash_secret  # a gateway without accounts does not need it
+
     salt = os.urandom(SALT_SIZE)
     return hash_secret(password, salt, PASSES, MEMORY_KIB, 1, HASH_SIZE, Type.ID).decode()
 
@@ -212,6 +211,9 @@ def unmatchable_hash() -> str:
 
 def is_password(password: bytes, password_hash: str) -> bool:
     """Whether a password has this hash; blocks for some ten milliseconds, whatever the answer."""
+    from argon2.exceptions import InvalidHashError, VerificationError
+    from argon2.low_level import Type, verify_secret
+
     try:
         return verify_secret(password_hash.encode(), password, Type.ID)
     except (VerificationError, InvalidHashError):

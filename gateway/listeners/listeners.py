@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from gateway.config.schema import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
 from gateway.errors import ConfigError, ListenError
 from gateway.listeners.connection_limits import FILES_LEAST, ConnectionLimits, files_allowed
-from gateway.listeners.serial import SerialListener
 from gateway.listeners.sockets import TcpListener, UnixListener
 from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.port import Port
 
 if TYPE_CHECKING:
+    from gateway.listeners.serial import SerialListener
     from gateway.listeners.websocket import WebSocketListener
 
     Listener = TcpListener | WebSocketListener | UnixListener | SerialListener
@@ -78,6 +78,10 @@ class Listeners:
             self._connect(port, config.stream)
 
         if isinstance(config, SerialConfig):
+            from gateway.listeners.serial import (
+                SerialListener,
+            )  # a gateway without a serial line loads no library for it
+
             return SerialListener(config, anonymous=anonymous, connect=connect)
         if isinstance(config, TcpConfig):
             return TcpListener(config, anonymous=anonymous, limits=self._limits, connect=connect)

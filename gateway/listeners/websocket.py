@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.config.schema import WebSocketConfig
@@ -15,7 +15,7 @@ from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors
-from gateway.listeners.websocket_frames import FrameError, Frames
+from gateway.listeners.websocket_frames import CloseCode, FrameError, FrameKind, Frames
 from gateway.log_fields import about
 from gateway.port import Port, Visitor
 
@@ -178,7 +178,7 @@ class WebSocketPort:
         self._closing = False
         self._over = False  # no more frames are read
         self._ended = False
-        self._code = WSCloseCode.OK
+        self._code = CloseCode.OK
 
     async def receive(self) -> bytes:
         while not self._received and not self._closing and not self._over:
@@ -192,7 +192,7 @@ class WebSocketPort:
         try:
             for kind, payload in self._frames.read(data):
                 frames += 1
-                if payload and kind is WSMsgType.BINARY:
+                if payload and kind is FrameKind.BINARY:
                     joined.append(payload)
                     idle = 0
                 else:
@@ -290,13 +290,13 @@ class WebSocketPort:
             self._connection.resume_reading()
         return data
 
-    def _note_idle(self, kind: WSMsgType, payload: bytes, idle: int) -> None:
+    def _note_idle(self, kind: FrameKind, payload: bytes, idle: int) -> None:
         """Handles a frame without bytes of MQTT."""
         if idle > IDLE_FRAMES_MAX:
-            raise FrameError(WSCloseCode.POLICY_VIOLATION, "a flood of frames without data")
-        if kind is WSMsgType.CLOSE:
+            raise FrameError(CloseCode.POLICY_VIOLATION, "a flood of frames without data")
+        if kind is FrameKind.CLOSE:
             self._end_reading()
-        elif kind is WSMsgType.PING:  # only the last ping has to be answered [RFC 6455 section 5.5.3]
+        elif kind is FrameKind.PING:  # only the last ping has to be answered [RFC 6455 section 5.5.3]
             self._pong = payload
             self._changed.set()
 

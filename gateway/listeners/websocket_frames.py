@@ -1,9 +1,8 @@
 """WebSocket frames, and a parser of them that passes on each part of a frame when it comes [RFC 6455]."""
 
 from collections.abc import Iterator
+from enum import IntEnum
 from struct import pack
-
-from aiohttp import WSCloseCode, WSMsgType
 
 FINAL, RESERVED_BITS, OPCODE = 0x80, 0x70, 0x0F  # in the first byte of a frame
 MASKED, LENGTH = 0x80, 0x7F  # in the second byte
@@ -14,6 +13,26 @@ CONTROL_FROM = 8  # opcodes from this one on are of control frames
 CONTROL_SIZE_MAX = 125  # bytes [RFC 6455 section 5.5]
 
 
+class CloseCode(IntEnum):
+    """The reasons with which we close [RFC 6455 section 7.4.1]; aiohttp has them too, and takes 13 MB of memory."""
+
+    OK = 1000
+    PROTOCOL_ERROR = 1002
+    UNSUPPORTED_DATA = 1003
+    POLICY_VIOLATION = 1008
+
+
+class FrameKind(IntEnum):
+    """The opcodes of frames [RFC 6455 section 5.2]."""
+
+    CONTINUATION = 0
+    TEXT = 1
+    BINARY = 2
+    CLOSE = 8
+    PING = 9
+    PONG = 10
+
+
 class FrameError(Exception):
     """The other end breaks the protocol; the text is for the log.
 
@@ -22,7 +41,7 @@ class FrameError(Exception):
         text: what is wrong.
     """
 
-    def __init__(self, code: WSCloseCode, text: str) -> None:
+    def __init__(self, code: CloseCode, text: str) -> None:
         super().__init__(text)
         self.code = code
 
@@ -42,7 +61,7 @@ class Frames:
         self._rest = 0  # bytes of its payload that were not passed on
         self._is_within_message = False  # a fragment came that was not the last one
 
-    def read(self, data: bytes) -> Iterator[tuple[WSMsgType, bytes]]:
+    def read(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
         """Yields the payload of each control frame, and the parts of binary frames that have come.
 
         A frame is parsed when it is asked for; the rest stays for the next call. Raises FrameError.
@@ -51,7 +70,7 @@ class Frames:
         self._data, self._at = data, 0
         while self._at < len(data):
             if self._rest:
-                yield WSMsgType.BINARY, self._take_payload()
+                yield FrameKind.BINARY, self._take_payload()
                 continue
             at = self._at
             begin = at + self._header_size(data, at)
@@ -63,10 +82,10 @@ class Frames:
                 self._at, self._rest, self._mask = begin, length, mask
                 self._is_within_message = not data[at] & FINAL
                 if not length:
-                    yield WSMsgType.BINARY, b""
+                    yield FrameKind.BINARY, b""
             elif begin + length <= len(data):
                 self._at = begin + length
-                yield WSMsgType(opcode), _apply_mask(data[begin : self._at], mask)
+                yield FrameKind(opcode), _apply_mask(data[begin : self._at], mask)
             else:
                 break
         self._data, self._at = data[self._at :], 0
@@ -83,27 +102,27 @@ class Frames:
         """Returns the size of a frame's header, or its minimum while that is not known. Raises FrameError."""
         opcode, is_final = data[at] & OPCODE, data[at] & FINAL
         if data[at] & RESERVED_BITS:
-            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame with a reserved bit")
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "a frame with a reserved bit")
         if opcode >= CONTROL_FROM:
-            if opcode not in (WSMsgType.CLOSE, WSMsgType.PING, WSMsgType.PONG) or not is_final:
-                raise FrameError(WSCloseCode.PROTOCOL_ERROR, f"a control frame {opcode} that is reserved or a fragment")
-        elif opcode not in (WSMsgType.CONTINUATION, WSMsgType.TEXT, WSMsgType.BINARY):
-            raise FrameError(WSCloseCode.PROTOCOL_ERROR, f"a frame {opcode} that is reserved")
-        elif self._is_within_message != (opcode == WSMsgType.CONTINUATION):
-            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a fragment out of place")
-        elif opcode == WSMsgType.TEXT:  # [MQTT-6.0.0-1]
-            raise FrameError(WSCloseCode.UNSUPPORTED_DATA, "a frame of text")
+            if opcode not in (FrameKind.CLOSE, FrameKind.PING, FrameKind.PONG) or not is_final:
+                raise FrameError(CloseCode.PROTOCOL_ERROR, f"a control frame {opcode} that is reserved or a fragment")
+        elif opcode not in (FrameKind.CONTINUATION, FrameKind.TEXT, FrameKind.BINARY):
+            raise FrameError(CloseCode.PROTOCOL_ERROR, f"a frame {opcode} that is reserved")
+        elif self._is_within_message != (opcode == FrameKind.CONTINUATION):
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "a fragment out of place")
+        elif opcode == FrameKind.TEXT:  # [MQTT-6.0.0-1]
+            raise FrameError(CloseCode.UNSUPPORTED_DATA, "a frame of text")
         if at + 1 == len(data):
             return 2 + self._mask_size
         length = data[at + 1] & LENGTH
         if bool(data[at + 1] & MASKED) != bool(self._mask_size):  # [RFC 6455 section 5.1]
-            raise FrameError(WSCloseCode.PROTOCOL_ERROR, f"a frame {'without' if self._mask_size else 'with'} a mask")
+            raise FrameError(CloseCode.PROTOCOL_ERROR, f"a frame {'without' if self._mask_size else 'with'} a mask")
         if opcode >= CONTROL_FROM and length > CONTROL_SIZE_MAX:
-            raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a control frame that is too long")
+            raise FrameError(CloseCode.PROTOCOL_ERROR, "a control frame that is too long")
         return 2 + LENGTH_SIZES.get(length, 0) + self._mask_size
 
 
-def encode_frame(kind: WSMsgType, payload: bytes, mask: bytes) -> bytes:
+def encode_frame(kind: FrameKind, payload: bytes, mask: bytes) -> bytes:
     """Returns a client's frame with a whole message, or a control frame."""
     size = len(payload)
     if size <= CONTROL_SIZE_MAX:
@@ -118,7 +137,7 @@ def _length(data: bytes, at: int, end: int) -> int:
     if length in LENGTH_SIZES:
         length = int.from_bytes(data[at + 2 : end], "big")
     if length > LENGTH_MAX:
-        raise FrameError(WSCloseCode.PROTOCOL_ERROR, "a frame whose length has its highest bit set")
+        raise FrameError(CloseCode.PROTOCOL_ERROR, "a frame whose length has its highest bit set")
     return length
 
 

@@ -18,7 +18,6 @@ from uplink.connect.credentials import Credentials
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote, Step
 from uplink.connect.version import SpokenVersion
-from uplink.connect.websocket import WebSocket
 from uplink.queue import RouteQueue
 from uplink.server import Server, parse_server, servers_referred_to
 from uplink.windows import Windows
@@ -353,7 +352,11 @@ class Connector:
 async def _open(
     server: Server, remote: Remote, connack: asyncio.Future[Connack], context: ssl.SSLContext | None
 ) -> None:
-    line = WebSocket(remote, server) if server.path else remote
+    line: asyncio.Protocol = remote
+    if server.path:
+        from uplink.connect.websocket import WebSocket  # http.client and email come with it, and few routes need them
+
+        line = WebSocket(remote, server)
     transport: asyncio.BaseTransport | None = None
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any, cast
 
-from aiohttp import WSCloseCode, WSMsgType
-
-from gateway.routes import FrameError, Frames, encode_frame
+from gateway.routes import CloseCode, FrameError, FrameKind, Frames, encode_frame
 from uplink.connect.remote import Remote
 from uplink.server import Server
 
@@ -81,7 +79,7 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         for start in range(0, len(data), FRAME_MAX):
-            self._send(WSMsgType.BINARY, bytes(data[start : start + FRAME_MAX]))
+            self._send(FrameKind.BINARY, bytes(data[start : start + FRAME_MAX]))
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._socket.get_extra_info(name, default)
@@ -99,22 +97,22 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
         self._socket.resume_reading()
 
     def close(self) -> None:
-        self._close(WSCloseCode.OK)
+        self._close(CloseCode.OK)
 
     def unpack(self, data: bytes) -> Iterator[bytes]:
         """Yields the bytes of MQTT in frames, and an empty piece for each frame that holds none."""
         joined: list[bytes] = []
         try:
             for kind, payload in self._frames.read(data):
-                if kind is WSMsgType.BINARY and payload:
+                if kind is FrameKind.BINARY and payload:
                     joined.append(payload)
                     if len(joined) < FRAMES_JOINED:
                         continue
-                elif kind is WSMsgType.PING:
-                    self._send(WSMsgType.PONG, payload)
+                elif kind is FrameKind.PING:
+                    self._send(FrameKind.PONG, payload)
                 yield b"".join(joined)
                 joined.clear()
-                if kind is WSMsgType.CLOSE:
+                if kind is FrameKind.CLOSE:
                     self._remote.close(f"the broker closed the WebSocket{_reason(payload)}")
                     return
         except FrameError as error:
@@ -123,12 +121,12 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
         if joined:
             yield b"".join(joined)
 
-    def _send(self, kind: WSMsgType, payload: bytes) -> None:
+    def _send(self, kind: FrameKind, payload: bytes) -> None:
         self._socket.write(encode_frame(kind, payload, secrets.token_bytes(4)))
 
-    def _close(self, code: WSCloseCode) -> None:
+    def _close(self, code: CloseCode) -> None:
         if not self._socket.is_closing():
-            self._send(WSMsgType.CLOSE, code.to_bytes(2, "big"))
+            self._send(FrameKind.CLOSE, code.to_bytes(2, "big"))
             self._socket.close()
 
     def _handle_answer(self) -> None:

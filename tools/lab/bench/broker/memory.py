@@ -15,7 +15,7 @@ from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, 
 from tools.lab.bench.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
-IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 60, 15, 20
+IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 48, 12, 20
 START_S_MAX, IDLE_CPU_MAX = 2, 0.01
 IDLE_S = 10.0
 TITLE = "memory (VmRSS), start-up and idle CPU"
