@@ -124,7 +124,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Returns the status, the content type and the body for one of PATHS."""
         raise NotImplementedError

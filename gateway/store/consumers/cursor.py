@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 
 from gateway.message import Message
-from gateway.pace import Slice
+from gateway.pace import Slice, in_slices
 from gateway.signals import Signal
 from gateway.store.consumers.delivery import (
     Backlog,
@@ -387,7 +387,7 @@ class Cursor:
                     self._drop(EVICTED, position, message)
             await self._discard_held_back()
             while upcoming := await self._upcoming(1):
-                for position, message in upcoming:
+                async for position, message in in_slices(upcoming):
                     if position in self.passed:  # a QoS 2 flow has it: it does not wait
                         del self.passed[position]
                         self._taken += 1
@@ -425,7 +425,7 @@ class Cursor:
         last = messages[-1][0]
         async with self.fetching:
             if self.tally.counts and self.waiting_from < last:
-                for position, message in (one for one in messages if self.is_waiting_for(*one)):
+                async for position, message in in_slices(one for one in messages if self.is_waiting_for(*one)):
                     self._miss(position, message)
             self._read = max(self._read, last)
             self._move_on(last, self.held_back)
@@ -538,18 +538,18 @@ class Cursor:
         grants: dict[tuple[str, int, bool], Grant | None] = {}  # by topic name, QoS and retain flag
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
-        drops, tells = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs
-        slice_ = Slice()
+        drops, tells, slice_ = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs, Slice()
         for position, message in upcoming:
             if len(deliveries) == limit:
                 break
             kind = message.topic, message.qos, message.retain
+            is_known = position > usual_from and kind in grants
             if message.publisher in self.not_from:
                 grant = None
-            elif position > usual_from and kind in grants:
-                grant = grants[kind]
-            elif deliveries and slice_.is_over:
+            elif (drops is not None or not is_known) and position > upcoming[0][0] and slice_.is_over:
                 break
+            elif is_known:
+                grant = grants[kind]
             else:
                 grant = self.grant(position, message)
                 if position > usual_from:
