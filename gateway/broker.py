@@ -60,8 +60,8 @@ class Broker:
         self._access_control = AccessControl(
             Path(config.accounts) if config.accounts else None,
             Path(config.acl) if config.acl else None,
-            config.name,
-            StreamChoice(streams, users),
+            gateway=config.name,
+            streams=StreamChoice(streams, users),
         )
         self._common = common = Common(
             self._access_control,
@@ -228,7 +228,7 @@ class Broker:
             if connection.user in changed:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
 
-    def connect(self, port: Port, stream: str = "") -> None:
+    def connect(self, port: Port, stream: str) -> None:
         """Serves a listener's new port, in a task of its own; ``stream`` is the listener's."""
         if self._closing:
             return port.close()

@@ -64,7 +64,7 @@ class Connection:
         stream: the stream of its listener, "" for the default one.
     """
 
-    def __init__(self, services: Services, port: Port, stream: str = "") -> None:
+    def __init__(self, services: Services, port: Port, stream: str) -> None:
         self._services = services
         self._counters = services.counters
         self._port = port
