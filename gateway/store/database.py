@@ -186,6 +186,9 @@ class Database:
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
         self._empty_wal()
+        if (version := schema.prepare(self._writer)) not in (0, schema.SCHEMA_VERSION):
+            logger.info("message store: upgraded from version %d to version %d", version, schema.SCHEMA_VERSION)
+            self._empty_wal()
         self._writer.execute("PRAGMA secure_delete = OFF")  # Debian's default makes trimming write everything again
         self._writer.execute("PRAGMA wal_autocheckpoint = 0")  # Checkpoints does that
 

@@ -17,6 +17,7 @@ from gateway.store.tables import (
     routes,
     seen,
     sessions,
+    upgrade,
     wills,
 )
 
@@ -49,7 +50,7 @@ PRAGMA user_version = {SCHEMA_VERSION};
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Returns the version of a store's file, 0 if it is new; writes nothing.
+    """Returns the version of a store's file, which a start can upgrade to this one, 0 if it is new; writes nothing.
 
     Raises:
         sqlite3.DatabaseError: it is damaged, of another program, or of another version.
@@ -61,12 +62,24 @@ def version_of(connection: sqlite3.Connection) -> int:
         return 0
     if application_id != APPLICATION_ID:
         raise sqlite3.DatabaseError("not a message store")
-    if version != SCHEMA_VERSION:
+    if not upgrade.OLDEST <= version <= SCHEMA_VERSION:
+        which = "a later gateway made it" if version > SCHEMA_VERSION else "it is older than the first release"
         raise sqlite3.DatabaseError(
-            f"of version {version}, and this gateway reads version {SCHEMA_VERSION}: "
-            "let the one that made it send on what is in it, then begin with an empty folder"
+            f"of version {version}, and this gateway reads versions {upgrade.OLDEST} to {SCHEMA_VERSION}: {which}, "
+            "so let the gateway that made it send on what is in it, then begin with an empty folder"
         )
     return int(version)
+
+
+def prepare(connection: sqlite3.Connection) -> int:
+    """Brings a store's tables to this version; returns the version that it had, 0 if it is new. Raises sqlite3.Error.
+
+    Makes no table of a new store.
+    """
+    version = version_of(connection)
+    if 0 < version < SCHEMA_VERSION:
+        upgrade.upgrade(connection, version, SCHEMA_VERSION)
+    return version
 
 
 def make(connection: sqlite3.Connection) -> None:
