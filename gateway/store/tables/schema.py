@@ -17,7 +17,6 @@ from gateway.store.tables import (
     routes,
     seen,
     sessions,
-    upgrade,
     wills,
 )
 
@@ -26,6 +25,8 @@ SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen"
 
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
 SCHEMA_VERSION = 9
+OLDEST = 7
+"""The version of release 0.1.0, from which on a start upgrades a store [gateway.store.upgrade]."""
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns
@@ -62,24 +63,13 @@ def version_of(connection: sqlite3.Connection) -> int:
         return 0
     if application_id != APPLICATION_ID:
         raise sqlite3.DatabaseError("not a message store")
-    if not upgrade.OLDEST <= version <= SCHEMA_VERSION:
+    if not OLDEST <= version <= SCHEMA_VERSION:
         which = "a later gateway made it" if version > SCHEMA_VERSION else "it is older than the first release"
         raise sqlite3.DatabaseError(
-            f"of version {version}, and this gateway reads versions {upgrade.OLDEST} to {SCHEMA_VERSION}: {which}, "
+            f"of version {version}, and this gateway reads versions {OLDEST} to {SCHEMA_VERSION}: {which}, "
             "so let the gateway that made it send on what is in it, then begin with an empty folder"
         )
     return int(version)
-
-
-def prepare(connection: sqlite3.Connection) -> int:
-    """Brings a store's tables to this version; returns the version that it had, 0 if it is new. Raises sqlite3.Error.
-
-    Makes no table of a new store.
-    """
-    version = version_of(connection)
-    if 0 < version < SCHEMA_VERSION:
-        upgrade.upgrade(connection, version, SCHEMA_VERSION)
-    return version
 
 
 def make(connection: sqlite3.Connection) -> None:

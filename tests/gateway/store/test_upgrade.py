@@ -22,6 +22,7 @@ from gateway.store.sqlite import marks
 from gateway.store.sqlite.folder import MESSAGES
 from gateway.store.sqlite.rows import is_whole, open_at_rest, sealed
 from gateway.store.tables import routes, schema
+from gateway.store.upgrade import prepare
 from tests.gateway.store.support import opened, stored, take_all
 from tests.house.repository import ROOT
 from tests.support.scripted_broker import scripted_broker
@@ -143,7 +144,7 @@ async def test_corrupt_rows_of_a_store_between_the_releases_stay_corrupt_and_who
             "INSERT INTO refused VALUES (?, ?, ?, ?, ?)", [rows[0], (*rows[1][:-1], rows[1][-1] ^ 1)]
         )
         connection.execute("INSERT INTO route VALUES (?, ?, ?, ?)", sealed(("route/central", 77, FILTERS)))
-        schema.prepare(connection)
+        prepare(connection)
         assert [is_whole(row) for row in connection.execute("SELECT * FROM refused ORDER BY position")] == [True, False]
         row = routes.load(connection)["route/central"]
         assert (row.epoch, row.filters, row.numberings, row.backfill) == (77, ("plant/#",), {}, ())

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 
 from gateway.store.sqlite.rows import is_whole, sealed
-from gateway.store.tables import qos2, refused, routes, seen
+from gateway.store.tables import qos2, refused, routes, schema, seen
 from gateway.store.tables.routes import UNKNOWN_FILTERS
 
-OLDEST = 7
 WITHOUT_ROUTES = 7
 """The last version without the table ``route``: a route's session at its next broker always went on."""
 ROUTES = "SELECT consumer FROM cursor WHERE consumer LIKE 'route/%' ORDER BY consumer"
@@ -31,25 +30,30 @@ TABLES: dict[str, tuple[str, dict[str, Any]]] = {
 SEALED = ("refused", "route")
 
 
-def upgrade(connection: sqlite3.Connection, version: int, to: int) -> None:
-    """Changes the tables of a version; a power cut leaves the store as it was, or upgraded.
+def prepare(connection: sqlite3.Connection) -> int:
+    """Brings a store's tables to this version; returns the version that it had, 0 if it is new.
 
-    The connection has no open transaction. Raises sqlite3.Error.
+    A power cut leaves the store as it was, or upgraded. It makes no table of a new store. The connection has no open
+    transaction. Raises sqlite3.Error.
     """
+    version = schema.version_of(connection)
+    if version in (0, schema.SCHEMA_VERSION):
+        return version
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for table, (schema, values) in TABLES.items():
-            _bring(connection, table, schema, values)
+        for table, (statements, values) in TABLES.items():
+            _bring(connection, table, statements, values)
         if version <= WITHOUT_ROUTES:
             _note_sessions(connection)
-        connection.execute(f"PRAGMA user_version = {to}")
+        connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
+    return version
 
 
-def _bring(connection: sqlite3.Connection, table: str, schema: str, values: dict[str, Any]) -> None:
+def _bring(connection: sqlite3.Connection, table: str, statements: str, values: dict[str, Any]) -> None:
     """Makes a table as a new store has it, with its rows in their order."""
     before = _columns(connection, table)
     if before:
@@ -58,7 +62,7 @@ def _bring(connection: sqlite3.Connection, table: str, schema: str, values: dict
             return
         rows = connection.execute(f"SELECT * FROM {table} ORDER BY rowid").fetchall()
         connection.execute(f"DROP TABLE {table}")
-    for statement in re.findall(rf"CREATE (?:TABLE {table}|INDEX \w+ ON {table}) [^;]*", schema):
+    for statement in re.findall(rf"CREATE (?:TABLE {table}|INDEX \w+ ON {table}) [^;]*", statements):
         connection.execute(statement)
     if not before:
         return
