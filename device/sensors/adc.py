@@ -32,15 +32,14 @@ class Adc(Driver):
         self._adc = ADC(Pin(pin))
         if hasattr(ADC, "ATTN_11DB"):  # an ESP32: without attenuation it measures 1 V at most
             self._adc.atten(ADC.ATTN_11DB)
-        self._is_calibrated = hasattr(ADC, "read_uv")
+        self._read_uv = getattr(self._adc, "read_uv", None)
         self._full_scale_mv = full_scale_mv
 
     def sample(self) -> list:
-        if self._is_calibrated and self._adc.read_u16() == FULL_SCALE:
+        convert, largest = self._read_uv or self._adc.read_u16, REFERENCE_UV if self._read_uv else FULL_SCALE
+        if self._read_uv and self._adc.read_u16() == FULL_SCALE:
             raise SensorFailed("the voltage is higher than the converter can measure")
-        convert = self._adc.read_uv if self._is_calibrated else self._adc.read_u16
         total = 0
         for _ in range(CONVERSIONS):
             total += convert()
-        largest = REFERENCE_UV if self._is_calibrated else FULL_SCALE
         return [("voltage", "V", total * self._full_scale_mv // (CONVERSIONS * largest) / 1000)]

@@ -66,10 +66,10 @@ class Pulse(Driver):
             self._pin.irq(handler=handler, trigger=trigger)
 
     def _start_debouncing(self) -> None:
-        from time import ticks_diff, ticks_ms  # type: ignore[attr-defined]
+        from time import ticks_add, ticks_diff, ticks_ms  # type: ignore[attr-defined]
 
         self._ticks_ms, self._ticks_diff = ticks_ms, ticks_diff
-        self._last_ms = ticks_ms() - self._debounce_ms
+        self._last_ms = ticks_add(ticks_ms(), -self._debounce_ms)  # the first edge counts
 
     def _tick(self, pin) -> None:
         self._count = (self._count + 1) & COUNT_MASK
@@ -84,12 +84,15 @@ class Pulse(Driver):
 
 def _hardware_counter(number: int, pin, falling: bool):
     """Returns the `machine.Counter` of this pin; None if the board has none that is free."""
+    import machine
+
+    counter = getattr(machine, "Counter", None)
+    if counter is None:
+        return None
     if number not in _counters:
         try:
-            from machine import Counter
-
-            edge = Counter.FALLING if falling else Counter.RISING
-            _counters[number] = Counter(len(_counters), pin, edge=edge)
-        except (ImportError, ValueError, OSError, RuntimeError):
+            edge = counter.FALLING if falling else counter.RISING
+            _counters[number] = counter(len(_counters), pin, edge=edge)
+        except (ValueError, OSError, RuntimeError):
             return None
     return _counters[number]

@@ -277,6 +277,10 @@ class Contact:
         return Contact.ms
 
     @staticmethod
+    def ticks_add(ms: int, more_ms: int) -> int:
+        return ms + more_ms
+
+    @staticmethod
     def ticks_diff(later: int, earlier: int) -> int:
         return later - earlier
 
