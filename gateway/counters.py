@@ -54,6 +54,7 @@ class Counters:
     links_rejected: int = 0
     messages_returned: int = 0
     messages_duplicate: int = 0
+    messages_conflict: int = 0
     messages_flooded: int = 0
     announcements_sent: int = 0
     announcements_received: int = 0

@@ -184,6 +184,7 @@ class Database:
         # The version is read before anything is written, so that a foreign database is not changed.
         if not schema.version_of(self._writer):
             schema.make(self._writer)  # before there is a WAL, as the page size cannot be changed afterwards
+        self._writer.execute(seen.DIGEST_SCHEMA)  # which the first stores of this version lack
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
         self._empty_wal()

@@ -20,7 +20,7 @@ from gateway.store.tables import (
     wills,
 )
 
-SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen", "session", "will")
+SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen", "seen_digest", "session", "will")
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
 
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
