@@ -205,10 +205,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     max_bytes_per_origin: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""
 
-    statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 0
-    """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on. With 0
-    it makes none, and the tables cannot tell [why messages are missing](tables.md#gaps). The broker has to let the
-    route publish to the topic of its statements."""
+    statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
+    """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on and left
+    out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
+    broker has to let the route publish to the topic of its statements; if it refuses one, the route makes none for a
+    day."""
 
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the

@@ -24,6 +24,7 @@ from gateway.routes import (
     DroppedRow,
     Handed,
     LaneCursor,
+    LeftOut,
     Message,
     MessageLog,
     Numbering,
@@ -38,6 +39,7 @@ from wire.link_numbers import (
     STATEMENT_TOPICS,
     STATEMENT_TYPE,
     DroppedRange,
+    LeftOutRuns,
     Share,
     Statement,
     decode_via,
@@ -52,6 +54,8 @@ from wire.properties import CONTENT_TYPE
 ORIGINS_MOST = 200  # in a statement, roughly: with so many the next one is due
 ORIGINS_KEPT_MOST = 1000  # while no statement can be made; with more of them the numbers so far stay without one
 RANGES_MOST = 200  # in a statement
+RUNS_MOST = 1000  # of messages that were left out, in a statement; with so many the next one is due
+REFUSED_S = 24 * 3600.0  # after the broker has refused a statement none is made; some brokers end the connection
 STATEMENTS_KNOWN = 1000  # statements in flight, whose answers are told from those of other messages
 LOOK_AGAIN_S = 5.0  # at what is acknowledged: some deliveries end without an acknowledgement
 
@@ -66,6 +70,7 @@ class LinkNumbers:
         log: the gateway's store.
         cursor: hands out the messages of the lane.
         has_backfill: whether the route has a backfill with messages that no statement covers yet.
+        left_out: what the route leaves out, which the statements of the live lane name.
 
     ``is_open`` says whether messages get numbers over the connection that the route has now. ``interval_s`` is the time
     between two statements in seconds; with 0 none are made. ``topic`` is their topic name.
@@ -78,6 +83,7 @@ class LinkNumbers:
         log: MessageLog,
         cursor: LaneCursor,
         has_backfill: Callable[[], bool],
+        left_out: LeftOut,
     ) -> None:
         self.is_open = False
         self.interval_s = 0
@@ -92,7 +98,31 @@ class LinkNumbers:
         self._has_due_news = self._has_news = True  # not known at the start
         self._is_due, self._is_acknowledged = Signal(), Signal()
         self._sent: deque[tuple[int, str]] = deque(maxlen=STATEMENTS_KNOWN)  # positions and topics of statements
-        self._is_unwanted = False
+        self._unwanted_until_s = 0.0
+        self._left_out = None if cursor.is_backfill else left_out
+        self._left_out_due = RUNS_MOST
+        self._unseen: tuple[int, int] | None = None  # positions between which messages may have been left out
+        if self._left_out is not None and (had := log.routes.numbering_of(cursor.place)) is not None:
+            self._left_out.give_back(had.left_out)
+
+    def change_settings(self, interval_s: int, destination: str) -> None:
+        """Makes statements at another interval from now on, 0: none. The route sends to a destination."""
+        self.interval_s = interval_s
+        if self._left_out is not None:
+            self._left_out.destination = destination
+            if interval_s and not self._left_out.is_on:
+                self._unseen = self._cursor.position, self._log.head
+            self._left_out.is_on = interval_s > 0
+            if interval_s and self._consumer in self._log.routes.names():
+                if self._log.routes.numbering_of(self._place) is None:  # what is left out before the first connection
+                    self._log.defer(self._log.routes.begin_numbering(self._place, "", self._cursor.count))
+                self._log.save_with(self._place, self.save)
+
+    def forget_ahead(self) -> None:
+        """The route takes other messages than before, also of those that wait: what it leaves out is found anew."""
+        if self._left_out is not None:
+            self._left_out.forget_ahead()
+            self._unseen = self._cursor.position, self._log.head
 
     @property
     def _now(self) -> Numbering:
@@ -191,6 +221,9 @@ class LinkNumbers:
             now.said, now.due_to, now.due, now.handed = counted, counted, {}, {}
         elif len(handed) >= ORIGINS_MOST:
             self._is_due.set()
+        if self._left_out is not None and self._left_out.count >= self._left_out_due:
+            self._left_out_due = self._left_out.count + RUNS_MOST
+            self._is_due.set()
 
     @property
     def is_stating(self) -> bool:
@@ -207,6 +240,8 @@ class LinkNumbers:
 
     def save(self) -> list[Work]:
         """Returns the work that writes the numbers as they are now."""
+        if self._left_out is not None:
+            self._now.left_out = self._left_out.come_past()
         return [self._log.routes.save_numberings(self._consumer)]
 
     def note_acknowledged(self) -> None:
@@ -222,12 +257,25 @@ class LinkNumbers:
         return any(at == position and (not is_own or topic == self.topic) for at, topic in self._sent)
 
     def note_refused(self) -> None:
-        """The broker refuses a statement: none is made until the next connection. Messages go on."""
-        self._is_unwanted = True
+        """The broker refuses a statement: none is made for a day. Messages go on."""
+        self._unwanted_until_s = time.monotonic() + REFUSED_S
+
+    @property
+    def _is_unwanted(self) -> bool:
+        return time.monotonic() < self._unwanted_until_s
+
+    async def _look_through(self) -> None:
+        """Finds what the route leaves out among the messages that were stored before it noted that."""
+        if self._left_out is not None and self._unseen is not None:
+            (after, upto), self._unseen = self._unseen, None
+            try:
+                await self._left_out.look_through(self._log, max(after, self._log.gone), upto)
+            except sqlite3.Error as error:
+                logger.warning("route %s: what it leaves out is not known: %s", self._names[1], error)
 
     async def run(self) -> None:
         """Makes a statement now and after each interval if there is news, for ever."""
-        self._is_unwanted = False
+        await self._look_through()
         while self.is_stating and not self._is_unwanted:
             self._is_due.clear()
             try:
@@ -275,31 +323,47 @@ class LinkNumbers:
         until_ms = now_ms
         if not self._cursor.is_backfill:  # the ranges of a route are in the statements of its other lane
             dropped, until_ms = await self._log.read_dropped(self._consumer, since_ms, now_ms)
-        if not (self._has_due_news or dropped):
+        left = self._left_out if self._left_out is not None and self._left_out.is_on else None
+        if not (self._has_due_news or dropped or (left is not None and left.has_news)):
             return
         before = now.statements, now.said, now.said_ms, now.due
         now.said, now.said_ms, now.due, self._has_due_news = now.due_to, until_ms, {}, False
-        messages = [self._message(one, now_ms) for one in self._new_statements(now, before[1] + 1, before[3], dropped)]
+        left_out = left.take(RUNS_MOST) if left is not None else {}
+        statements = self._new_statements(now, before[1] + 1, before[3], dropped, left_out)
+        messages = [self._message(one, now_ms) for one in statements]
         try:
             await self._log.submit([*messages, *self.save()])
         except sqlite3.Error:
             now.statements, now.said, now.said_ms, now.due = before
             self._has_due_news = True
+            if left is not None:
+                left.give_back(left_out)
             raise
+        if left is not None:
+            self._left_out_due = left.count + RUNS_MOST
+            if left.has_news and left_out:
+                self._is_due.set()
 
     def _new_statements(
-        self, now: Numbering, first: int, handed: dict[tuple[str, int], Handed], dropped: Sequence[DroppedRow]
+        self,
+        now: Numbering,
+        first: int,
+        handed: dict[tuple[str, int], Handed],
+        dropped: Sequence[DroppedRow],
+        left_out: dict[tuple[str, int], list[tuple[int, int]]],
     ) -> Iterator[Statement]:
         """Yields the first statement with all numbers since the last one, and others with further ranges."""
         has_backfill = self._has_backfill()
         shares = [Share(*key, had.last, had.messages, had.first, had.last) for key, had in handed.items()]
         ranges = [DroppedRange(*row) for row in dropped]
+        left = [LeftOutRuns(*key, runs) for key, runs in left_out.items()]
         refused = self._refused()
         for at in range(0, max(1, len(ranges)), RANGES_MOST):
             now.statements += 1
             about = (*self._names, now.epoch, now.statements)
-            yield Statement(*about, first, now.said, shares, ranges[at : at + RANGES_MOST], refused, has_backfill)
-            first, shares = now.said + 1, []
+            some = ranges[at : at + RANGES_MOST]
+            yield Statement(*about, first, now.said, shares, some, refused, has_backfill, left)
+            first, shares, left = now.said + 1, [], []
 
     def _refused(self) -> list[tuple[int, int]]:
         """Returns the numbers of the messages that are set aside."""

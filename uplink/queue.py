@@ -20,6 +20,7 @@ from gateway.routes import (
     Endings,
     Grant,
     LaneCursor,
+    LeftOut,
     LinkSettings,
     Message,
     MessageLog,
@@ -39,7 +40,7 @@ from uplink.heard import AskedFilters, HeardInterest
 from uplink.lanes.keeper import LaneKeeper
 from uplink.lanes.lanes import WINDOW_MOST, Lanes
 from uplink.lanes.pace import BackfillPace
-from uplink.numbers import LinkNumbers
+from uplink.numbers import LinkNumbers, is_statement_topic
 from uplink.proxy.owed import OwedRetained
 from uplink.refusals import Refusals
 from uplink.shape import CannotShape, ShapedCursor, Shaping
@@ -83,9 +84,9 @@ class RouteQueue:
     Args:
         name: the route's name.
         log: the gateway's store.
-        gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
+        gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
         network: told what a neighbour at the other end wants.
 
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
@@ -99,8 +100,8 @@ class RouteQueue:
         self,
         name: str,
         log: MessageLog,
-        gateway_name: str,
         config: RouteConfig | None = None,
+        gateway_name: str = "",
         network: Network | None = None,
     ) -> None:
         self.name = name
@@ -123,8 +124,8 @@ class RouteQueue:
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
-        is_known = self.consumer in log.consumers()
-        self.cursor = self._open_lane(config)
+        is_known, self.cursor = self.consumer in log.consumers(), self._open_lane(config)
+        self._left_out = LeftOut(self.cursor, log.routes.left_out, is_statement_topic)
         self.numbers = [self._begin_link(self.cursor, is_known=is_known)]
         self.backfill: LaneCursor | None = None
         self._begin_backfill(config)
@@ -258,7 +259,8 @@ class RouteQueue:
 
     def _begin_link(self, cursor: LaneCursor, *, is_known: bool) -> LinkNumbers:
         """Returns what numbers a lane; if the lane's place was not known, an epoch begins."""
-        numbers = LinkNumbers(self._gateway_name, self.name, self._log, cursor, self._has_unstated_backfill)
+        names = self._gateway_name, self.name
+        numbers = LinkNumbers(*names, self._log, cursor, self._has_unstated_backfill, self._left_out)
         if not is_known:
             numbers.end()
         return numbers
@@ -287,11 +289,12 @@ class RouteQueue:
         ranges.trim(min(self._log.saved_position(place), self._log.saved_position(self.consumer)))
         if ranges or (config is not None and (config.order == "live_first" or self._is_backfill_unsaid(config))):
             if self.backfill is None:
-                is_known = place in self._log.consumers()
-                self.backfill = self._open_lane(config, is_backfill=True)
+                is_known, self.backfill = place in self._log.consumers(), self._open_lane(config, is_backfill=True)
+                self._left_out.add_lane(self.backfill)
                 self.numbers.append(self._begin_link(self.backfill, is_known=is_known))
         elif self.backfill is not None:
             self.numbers.pop().end()
+            self._left_out.remove_lane(self.backfill)
             self.backfill.drop()
             self.backfill = None
         else:
@@ -299,7 +302,7 @@ class RouteQueue:
                 self._log.defer(work)
             self._log.forget(place)
         for lane in self.numbers:
-            lane.interval_s = 0 if config is None else config.statement_interval_s
+            lane.change_settings(*((0, "") if config is None else (config.statement_interval_s, config.broker)))
 
     def _is_backfill_unsaid(self, config: RouteConfig) -> bool:
         """Whether a statement of messages that went as backfill is to come."""
@@ -352,6 +355,7 @@ class RouteQueue:
                 endings.resubscribe(cursor, self._subscriptions(filters))
             self._log.routes.note_filters(self.consumer, filters)
             self._end_numbers()
+            self.numbers[0].forget_ahead()
 
     def change(self, config: RouteConfig | None, endings: Endings) -> None:
         """Goes on with other settings at the same place, None: the route is no longer configured.
@@ -580,6 +584,7 @@ class RouteQueue:
         self._log.defer(qos2.forget_incoming(self.publisher.client_id))
         self._end_numbers()
         self._log.routes.forget(self.consumer)
+        self._left_out.close()
         self.interest.forget()
         self.asked.remove(list(self.asked.filters))
         self.owed.forget()

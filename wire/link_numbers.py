@@ -24,13 +24,25 @@ Via = namedtuple("Via", ("epoch", "runs", "gateway", "route"))
 
 Statement = namedtuple(
     "Statement",
-    ("gateway", "route", "epoch", "statement", "first", "last", "origins", "dropped", "refused", "backfill"),
+    (
+        "gateway",
+        "route",
+        "epoch",
+        "statement",
+        "first",
+        "last",
+        "origins",
+        "dropped",
+        "refused",
+        "backfill",
+        "left_out",
+    ),
 )
 """What a route says of its numbers `first` to `last`; `last` is `first - 1` where it gave none.
 
 `epoch` is that of the numbering, `statement` the statement's own number, from 1 on. `origins` are `Share`s, `dropped`
 are `DroppedRange`s, `refused` are runs of numbers. `backfill`: the route has a backfill with messages that no statement
-covers yet.
+covers yet. `left_out` are `LeftOutRuns`s.
 """
 
 Share = namedtuple("Share", ("origin", "epoch", "highest", "messages", "first", "last"))
@@ -42,6 +54,9 @@ from `first` to `last`; all three are 0 where there were none.
 
 DroppedRange = namedtuple("DroppedRange", ("reason", "consumer", "origin", "epoch", "first", "last", "messages"))
 """A range of dropped messages, as in the gateway's table `dropped`; it may have grown since an earlier statement."""
+
+LeftOutRuns = namedtuple("LeftOutRuns", ("origin", "epoch", "runs"))
+"""Messages of an origin that the route left out on purpose, by its filters or rules: runs of their seqs."""
 
 _FIELDS = ("v", "gateway", "route", "epoch", "statement", "first", "last", "origins", "dropped", "refused")
 _REASON_MAX = 32  # characters
@@ -98,6 +113,9 @@ def encode_statement(statement):
     members = [f"{_dump(name)}:{_dump(value)}" for name, value in zip(_FIELDS, values)]
     if statement.backfill:
         members.append('"backfill":true')
+    if statement.left_out:
+        left_out = [[one.origin, one.epoch, _encode_runs(one.runs)] for one in statement.left_out]
+        members.append(f'"left_out":{_dump(left_out)}')
     return ("{" + ",".join(members) + "}").encode()
 
 
@@ -127,6 +145,7 @@ def decode_statement(payload):
         _rows(DroppedRange, found["dropped"]),
         _decode_runs(found["refused"]) if found["refused"] else [],
         found.get("backfill", False),
+        [_left_out(one) for one in _rows(LeftOutRuns, found.get("left_out", []))],
     )
     _check(statement)
     return statement
@@ -178,7 +197,13 @@ def _rows(kind, rows):
     return [kind(*row) for row in rows]
 
 
-_WIDTHS = {Share: 6, DroppedRange: 7}
+def _left_out(one):
+    if not isinstance(one.runs, str):
+        raise ValueError(f"left_out {one.runs!r} is no text")
+    return LeftOutRuns(one.origin, one.epoch, _decode_runs(one.runs))
+
+
+_WIDTHS = {Share: 6, DroppedRange: 7, LeftOutRuns: 3}
 
 
 def _dump(value):
@@ -200,6 +225,9 @@ def _check(statement):
         _check_range("last", one.last, 1 if one.messages else 0, SEQ_MAX if one.messages else 0)
         _check_range("first", one.first, 1 if one.messages else 0, one.last)
         _check_range("highest", one.highest, max(one.last, 1), SEQ_MAX)
+    for one in statement.left_out:
+        _check_text("origin", one.origin)
+        _check_range("epoch", one.epoch, 0, EPOCH_MAX)
     for one in statement.dropped:
         for name, text in (("reason", one.reason), ("consumer", one.consumer), ("origin", one.origin)):
             if not isinstance(text, str):

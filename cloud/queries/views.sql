@@ -15,35 +15,89 @@ FROM (
         FROM ledger_rows))
 GROUP BY origin, epoch, island;
 
+-- What routes left out on purpose, by their filters and rules: the only messages that have not arrived and are not missing.
+--
+-- A route speaks of the origins of which it has handed on messages, and of no others.
+CREATE OR REPLACE VIEW left_out AS
+SELECT said.origin, said.epoch, lo, hi, said.gateway, said.route
+FROM (
+    SELECT origin, origin_epoch AS epoch, lo, hi, gateway, route FROM statement_left_out
+    UNION ALL
+    SELECT origin, origin_epoch AS epoch, first AS lo, last AS hi, gateway, route FROM statement_dropped
+    WHERE reason = 'selected' AND first > 0 AND messages = last - first + 1) AS said
+JOIN (SELECT DISTINCT origin, epoch, gateway, route FROM crossings) AS crossed
+    ON said.origin = crossed.origin AND said.epoch = crossed.epoch
+    AND said.gateway = crossed.gateway AND said.route = crossed.route;
+
 -- What is missing, in pieces with one reason each.
 --
--- A hole is a range of seqs between two messages that arrived, before the first one, or behind the last one if a
--- statement knows of more. Its messages had numbers of the link between those of its two neighbours. Where all of these
--- numbers arrived with other messages, the route's filters left the hole out. Ranges that a route has dropped cut holes
--- into pieces. The rest of a hole is judged by what statements say of the numbers in it.
+-- A hole is a range of seqs that did not arrive and that no route left out: between two messages that arrived, before the
+-- first one, or behind the last one if a statement knows of more. All of it is missing: nothing else explains it. Ranges
+-- that a route has dropped cut holes into pieces. The rest of a hole is judged by what statements say of the numbers of
+-- the link between its two neighbours.
 --
 -- Spark carries out a common table as often as it is named, so each is named as rarely as can be: what has two sides is
 -- made two rows, counted with the intervals in one window, and put together again.
 CREATE OR REPLACE VIEW gaps AS
 WITH
 sides AS (SELECT 1 AS side UNION ALL SELECT 2 AS side),
--- A statement, or a range that was dropped, may name a higher seq than any that arrived.
+-- A route speaks of the origins of which it has handed on messages, and of no others.
+crossed AS (SELECT DISTINCT origin, epoch, gateway, route FROM crossings),
+counted AS (
+    SELECT stated.origin, stated.origin_epoch AS epoch, stated.gateway, stated.route, stated.epoch AS link_epoch,
+        statement, highest, messages, first, last
+    FROM statement_origins AS stated JOIN crossed
+        ON stated.origin = crossed.origin AND stated.origin_epoch = crossed.epoch
+        AND stated.gateway = crossed.gateway AND stated.route = crossed.route),
+-- Ranges that were dropped. A range may have grown since an earlier statement.
+drops AS (
+    SELECT stated.origin, stated.origin_epoch AS epoch, reason, stated.gateway, stated.route, first, max(last) AS last
+    FROM statement_dropped AS stated JOIN crossed
+        ON stated.origin = crossed.origin AND stated.origin_epoch = crossed.epoch
+        AND stated.gateway = crossed.gateway AND stated.route = crossed.route
+    WHERE first > 0
+    GROUP BY stated.origin, stated.origin_epoch, reason, consumer, stated.gateway, stated.route, first),
+-- Arrived messages cover seqs (kind 1), and what was left out (2). What is counted or was dropped (3) covers none, and may
+-- have a higher seq than any of these. There is a hole before each interval, and one behind the last.
 holes AS (
-    SELECT origin, epoch, reached + 1 AS lo, lo - 1 AS hi, reached = 0 AS is_head, is_end = 1 AS is_tail
+    SELECT origin, epoch, lo, hi, previous, next, previous IS NULL AS is_head, next IS NULL AS is_tail
     FROM (
-        SELECT origin, epoch, lo, is_end,
-            coalesce(max(hi) OVER (PARTITION BY origin, epoch ORDER BY lo, is_end, hi
-                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS reached
+        SELECT origin, epoch,
+            least(CASE WHEN side = 1 THEN before ELSE greatest(before, hi) END, 9223372036854775806) + 1 AS lo,
+            CASE WHEN side = 1 THEN lo - 1 ELSE top END AS hi,
+            CASE WHEN side = 1 OR kind > 1 THEN previous ELSE greatest(coalesce(previous, 0), hi) END AS previous,
+            CASE WHEN side = 1 THEN next END AS next
         FROM (
-            SELECT origin, epoch, lo, hi, 0 AS is_end FROM ledger_rows
-            UNION ALL
-            SELECT origin, origin_epoch AS epoch, least(max(seq), 9223372036854775806) + 1 AS lo, CAST(NULL AS BIGINT) AS hi, 1 AS is_end
+            SELECT origin, epoch, lo, hi, kind, is_last, top, coalesce(reached, 0) AS before, previous, next
             FROM (
-                SELECT origin, origin_epoch, highest AS seq FROM statement_origins
-                UNION ALL
-                SELECT origin, origin_epoch, last AS seq FROM statement_dropped WHERE first > 0 AND origin <> '')
-            GROUP BY origin, origin_epoch))
-    WHERE lo - 1 > reached),
+                SELECT origin, epoch, lo, hi, kind,
+                    max(hi) OVER so_far AS reached,
+                    max(CASE WHEN kind = 1 THEN hi END) OVER so_far AS previous,
+                    min(CASE WHEN kind = 1 THEN lo END) OVER (PARTITION BY origin, epoch ORDER BY lo, kind, hi
+                        ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS next,
+                    max(top) OVER (PARTITION BY origin, epoch) AS top,
+                    lead(lo) OVER (PARTITION BY origin, epoch ORDER BY lo, kind, hi) IS NULL AS is_last
+                FROM (
+                    SELECT origin, epoch, lo, hi, hi AS top, 1 AS kind FROM ledger_rows
+                    UNION ALL
+                    SELECT said.origin, said.epoch, CASE WHEN kind = 2 THEN lo ELSE 0 END AS lo,
+                        CASE WHEN kind = 2 THEN hi ELSE 0 END AS hi, hi AS top, kind
+                    FROM (
+                        SELECT origin, origin_epoch AS epoch, gateway, route, lo, hi, 2 AS kind FROM statement_left_out
+                        UNION ALL
+                        SELECT origin, origin_epoch AS epoch, gateway, route, first AS lo, last AS hi,
+                            CASE WHEN reason = 'selected' AND messages = last - first + 1 THEN 2 ELSE 3 END AS kind
+                        FROM statement_dropped WHERE first > 0
+                        UNION ALL
+                        SELECT origin, origin_epoch AS epoch, gateway, route, highest AS lo, highest AS hi, 3 AS kind
+                        FROM statement_origins) AS said
+                    JOIN crossed
+                        ON said.origin = crossed.origin AND said.epoch = crossed.epoch
+                        AND said.gateway = crossed.gateway AND said.route = crossed.route)
+                WINDOW so_far AS (PARTITION BY origin, epoch ORDER BY lo, kind, hi
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)))
+        CROSS JOIN sides
+        WHERE (side = 1 AND lo - 1 > before) OR (side = 2 AND is_last AND top > greatest(before, hi)))),
 -- The links that tell something of a hole: those of one neighbour at the head and the tail, of both between. The numbers
 -- of the hole's messages are above `below`, and up to `upto`.
 told AS (
@@ -54,7 +108,7 @@ told AS (
         SELECT neighbours.origin, neighbours.epoch, neighbours.lo, neighbours.hi, is_head, is_tail, neighbours.side,
             gateway, route, link_epoch, hop, number
         FROM (
-            SELECT *, CASE WHEN side = 1 THEN lo - 1 ELSE hi + 1 END AS seq FROM holes CROSS JOIN sides) AS neighbours
+            SELECT *, CASE WHEN side = 1 THEN previous ELSE next END AS seq FROM holes CROSS JOIN sides) AS neighbours
         JOIN (
             SELECT origin, epoch, gateway, route, link_epoch, hop, side, CASE WHEN side = 1 THEN hi ELSE lo END AS seq,
                 CASE WHEN side = 1 THEN last_number ELSE first_number END AS number
@@ -106,31 +160,25 @@ spans AS (
                             FROM statements))
                     WHERE statement = newest AND lo IS NOT NULL)))
         GROUP BY kind, gateway, route, epoch, island)),
--- Of the numbers in a hole: how many did not arrive, how many no statement covers, how many wait for an operator.
+-- Of the numbers in a hole: how many did not arrive, and how many wait for an operator.
 weighed AS (
     SELECT origin, epoch, lo, hop, gateway, route, upto, stated_to, settled_to,
         coalesce(upto, arrived_to) - below - (arrived_up - arrived_below) AS numbers,
-        CASE WHEN is_tail THEN NULL ELSE upto - below - (stated_up - stated_below) END AS unstated,
         waiting_up - waiting_below AS waiting
     FROM (
         SELECT origin, epoch, lo, hop, gateway, route, link_epoch, is_tail, below, upto, stated_to, settled_to, arrived_to,
             max(CASE WHEN side = 1 THEN arrived ELSE 0 END) AS arrived_below,
             max(CASE WHEN side = 2 THEN arrived ELSE 0 END) AS arrived_up,
-            max(CASE WHEN side = 1 THEN stated ELSE 0 END) AS stated_below,
-            max(CASE WHEN side = 2 THEN stated ELSE 0 END) AS stated_up,
             max(CASE WHEN side = 1 THEN waiting ELSE 0 END) AS waiting_below,
             max(CASE WHEN side = 2 THEN waiting ELSE 0 END) AS waiting_up
         FROM (
             SELECT *,
                 CASE WHEN arrived_hi IS NULL THEN 0 ELSE least(number, arrived_hi) + arrived_rest END AS arrived,
-                CASE WHEN stated_hi IS NULL THEN 0 ELSE least(number, stated_hi) + stated_rest END AS stated,
                 CASE WHEN waiting_hi IS NULL THEN 0 ELSE least(number, waiting_hi) + waiting_rest END AS waiting
             FROM (
                 SELECT origin, epoch, lo, hop, gateway, route, link_epoch, is_tail, below, upto, side, number,
                     max(CASE WHEN kind = 'arrived' THEN span_hi END) OVER so_far AS arrived_hi,
                     min(CASE WHEN kind = 'arrived' THEN rest END) OVER so_far AS arrived_rest,
-                    max(CASE WHEN kind = 'stated' THEN span_hi END) OVER so_far AS stated_hi,
-                    min(CASE WHEN kind = 'stated' THEN rest END) OVER so_far AS stated_rest,
                     max(CASE WHEN kind = 'waiting' THEN span_hi END) OVER so_far AS waiting_hi,
                     min(CASE WHEN kind = 'waiting' THEN rest END) OVER so_far AS waiting_rest,
                     max(CASE WHEN kind = 'stated' THEN span_hi END) OVER (PARTITION BY gateway, route, link_epoch)
@@ -164,37 +212,33 @@ judges AS (
                 ORDER BY hop, coalesce(numbers, 0) DESC, gateway, route) AS place
         FROM weighed)
     WHERE place = 1),
--- What statements say of a hole, by route: how many messages did not arrive of those that they count around it, and
--- whether one of them counts the whole hole.
+-- What statements say of a hole, by route: how many messages did not arrive of those that they count around it.
 claims AS (
     SELECT origin, epoch, lo, gateway, route,
-        CAST(least(sum(CAST(greatest(messages - arrived, 0) AS DOUBLE)), 9e18) AS BIGINT) AS missing,
-        max(covers) AS covers
+        CAST(least(sum(CAST(greatest(messages - arrived, 0) AS DOUBLE)), 9e18) AS BIGINT) AS missing
     FROM (
-        SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers,
+        SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first,
             max(CASE WHEN side = 2 THEN known ELSE 0 END) - max(CASE WHEN side = 1 THEN known ELSE 0 END) AS arrived
         FROM (
             SELECT *, CASE WHEN reached IS NULL THEN 0 ELSE least(seq, reached) + so_far END AS known
             FROM (
-                SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers, side, seq,
+                SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, side, seq,
                     max(span_hi) OVER up_to AS reached, min(rest) OVER up_to AS so_far
                 FROM (
-                    SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers, side,
+                    SELECT origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, side,
                         CASE WHEN side = 1 THEN first - 1 ELSE last END AS seq,
                         CAST(NULL AS BIGINT) AS span_hi, CAST(NULL AS BIGINT) AS rest
                     FROM (
-                        SELECT DISTINCT holes.origin, holes.epoch, lo, gateway, route, stated.epoch AS link_epoch,
-                            statement, messages, first, last,
-                            CASE WHEN first <= lo AND last >= hi THEN 1 ELSE 0 END AS covers
-                        FROM holes JOIN statement_origins AS stated
-                            ON stated.origin = holes.origin AND stated.origin_epoch = holes.epoch
+                        SELECT DISTINCT holes.origin, holes.epoch, lo, gateway, route, link_epoch, statement, messages,
+                            first, last
+                        FROM holes JOIN counted ON counted.origin = holes.origin AND counted.epoch = holes.epoch
                         WHERE messages > 0 AND first <= hi AND last >= lo)
                     CROSS JOIN sides
                     UNION ALL
                     SELECT origin, epoch, CAST(NULL AS BIGINT) AS lo, CAST(NULL AS STRING) AS gateway,
                         CAST(NULL AS STRING) AS route, CAST(NULL AS STRING) AS link_epoch,
                         CAST(NULL AS BIGINT) AS statement, CAST(NULL AS BIGINT) AS messages,
-                        CAST(NULL AS BIGINT) AS first, CAST(NULL AS INT) AS covers, CAST(NULL AS INT) AS side,
+                        CAST(NULL AS BIGINT) AS first, CAST(NULL AS INT) AS side,
                         lo AS seq, hi AS span_hi,
                         CAST(1 - lo + coalesce(sum(hi - lo + 1) OVER (PARTITION BY origin, epoch ORDER BY lo
                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS BIGINT) AS rest
@@ -202,43 +246,32 @@ claims AS (
                 WINDOW up_to AS (PARTITION BY origin, epoch ORDER BY seq, CASE WHEN side IS NULL THEN 0 ELSE 1 END
                     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW))
             WHERE side IS NOT NULL)
-        GROUP BY origin, epoch, lo, gateway, route, link_epoch, statement, messages, first, covers)
+        GROUP BY origin, epoch, lo, gateway, route, link_epoch, statement, messages, first)
     GROUP BY origin, epoch, lo, gateway, route),
--- Ranges that were dropped cut a hole into pieces. A range may have grown since an earlier statement.
-drops AS (
-    SELECT origin, origin_epoch AS epoch, reason, gateway, route, first, max(last) AS last, max(messages) AS messages
-    FROM statement_dropped WHERE first > 0 AND origin <> ''
-    GROUP BY origin, origin_epoch, reason, consumer, gateway, route, first),
+-- Ranges that were dropped cut a hole into pieces.
 pieces AS (
-    SELECT origin, epoch, hole, hole_hi, is_head, is_tail, cut AS lo,
+    SELECT origin, epoch, hole, hole_hi, previous, next, cut AS lo,
         lead(cut, 1, hole_hi + 1) OVER (PARTITION BY origin, epoch, hole ORDER BY cut) - 1 AS hi
     FROM (
-        SELECT DISTINCT origin, epoch, lo AS hole, hi AS hole_hi, is_head, is_tail,
-            CASE WHEN side = 1 THEN CASE WHEN first > lo THEN first ELSE lo END
-                WHEN last < hi THEN last + 1 ELSE lo END AS cut
-        FROM (
-            SELECT holes.origin, holes.epoch, lo, hi, is_head, is_tail, first, last
-            FROM holes LEFT JOIN drops
-                ON holes.origin = drops.origin AND holes.epoch = drops.epoch AND first <= hi AND last >= lo
-            UNION ALL
-            SELECT origin, epoch, lo, hi, is_head, is_tail, lo AS first, hi AS last FROM holes)
-        CROSS JOIN sides)),
+        SELECT DISTINCT holes.origin, holes.epoch, lo AS hole, hi AS hole_hi, previous, next,
+            CASE WHEN side = 1 AND first > lo THEN first WHEN side = 2 AND last < hi THEN last + 1 ELSE lo END AS cut
+        FROM holes LEFT JOIN drops
+            ON holes.origin = drops.origin AND holes.epoch = drops.epoch AND first <= hi AND last >= lo
+        CROSS JOIN (SELECT side FROM sides UNION ALL SELECT 3 AS side) AS cuts)),
 reasons AS (
     SELECT * FROM (
-        SELECT pieces.*, reason, gateway, route, messages,
+        SELECT pieces.*, reason, gateway, route,
             row_number() OVER (PARTITION BY pieces.origin, pieces.epoch, pieces.lo
-                ORDER BY messages DESC, reason, gateway, route) AS place
+                ORDER BY last - first DESC, reason, gateway, route) AS place
         FROM pieces LEFT JOIN drops ON pieces.origin = drops.origin AND pieces.epoch = drops.epoch
             AND first <= pieces.lo AND last >= pieces.hi)
     WHERE place = 1),
 verdicts AS (
-    SELECT reasons.origin, reasons.epoch, reasons.lo, reasons.hi, reasons.hole, reasons.hole_hi, is_head, is_tail,
-        reasons.reason, reasons.gateway AS dropped_at, reasons.route AS dropped_by, reasons.messages,
-        judges.gateway AS judge_gateway, judges.route AS judge_route, numbers, unstated, fewest, upto, stated_to,
-        CASE WHEN filling.route IS NOT NULL AND NOT is_tail AND coalesce(upto >= settled_to, TRUE) THEN 1 ELSE 0 END
+    SELECT reasons.origin, reasons.epoch, reasons.lo, reasons.hi, reasons.hi - reasons.lo + 1 AS size, previous, next,
+        reasons.reason, reasons.gateway AS dropped_at, reasons.route AS dropped_by,
+        judges.gateway AS judge_gateway, judges.route AS judge_route, numbers, fewest, upto, stated_to,
+        CASE WHEN filling.route IS NOT NULL AND next IS NOT NULL AND coalesce(upto >= settled_to, TRUE) THEN 1 ELSE 0 END
             AS is_filling,
-        CASE WHEN (judges.route IS NOT NULL AND NOT is_tail AND numbers = 0) OR (covers = 1 AND claims.missing = 0)
-            OR ((is_tail OR coalesce(unstated, 1) = 0) AND coalesce(claims.missing, 0) = 0) THEN 1 ELSE 0 END AS is_out,
         coalesce(waiting, 0) AS waiting, claims.gateway AS claim_gateway, claims.route AS claim_route,
         claims.missing AS claimed,
         row_number() OVER (PARTITION BY reasons.origin, reasons.epoch, reasons.lo
@@ -251,46 +284,35 @@ verdicts AS (
         AND (judges.gateway IS NULL OR (claims.gateway = judges.gateway AND claims.route = judges.route))
     LEFT JOIN filling ON filling.gateway = coalesce(judges.gateway, claims.gateway)
         AND filling.route = coalesce(judges.route, claims.route))
-SELECT origin, epoch, lo, hi,
-    CASE WHEN reason IS NOT NULL THEN least(hi - lo + 1, messages)
-        WHEN is_out = 1 THEN hi - lo + 1
-        WHEN is_tail THEN least(hi - lo + 1, claimed)
-        WHEN unstated = 0 THEN least(hi - lo + 1, numbers, claimed)
-        WHEN judge_route IS NOT NULL THEN least(hi - lo + 1, numbers)
-        WHEN claimed > 0 THEN least(hi - lo + 1, claimed)
-        ELSE hi - lo + 1 END AS missing,
-    CASE WHEN is_tail THEN 'tail' WHEN is_head THEN 'head' ELSE 'middle' END AS place,
+SELECT origin, epoch, lo, hi, size AS missing,
+    CASE WHEN next IS NULL THEN 'tail' WHEN previous IS NULL THEN 'head' ELSE 'middle' END AS place,
     CASE WHEN reason IS NOT NULL THEN reason
-        WHEN is_out = 1 THEN 'in transit'
+        WHEN is_filling = 1 AND coalesce(claimed, 0) = 0 THEN 'in transit'
+        WHEN numbers = 0 AND next IS NOT NULL THEN 'unknown'
         WHEN fewest = 0 AND numbers > 0 THEN 'unknown'
         WHEN waiting > 0 AND waiting >= numbers THEN 'in transit'
         WHEN waiting > 0 THEN 'unknown'
-        WHEN claimed > 0 THEN 'lost'
+        WHEN claimed >= size THEN 'lost'
+        WHEN claimed >= 0 THEN 'unknown'
         WHEN stated_to < upto THEN 'in transit'
         ELSE 'unknown' END AS reason,
     coalesce(dropped_at, judge_gateway, claim_gateway) AS gateway,
     coalesce(dropped_by, judge_route, claim_route) AS route,
-    CASE WHEN is_head THEN NULL ELSE hole - 1 END AS previous,
-    CASE WHEN is_tail THEN NULL ELSE hole_hi + 1 END AS next
+    previous, next
 FROM verdicts
-WHERE place = 1 AND (reason IS NOT NULL OR is_out = 0 OR is_filling = 1);
+WHERE place = 1;
 
--- For each origin and epoch: what arrived, of what should have. What a route's rules leave out is not missing. A message
--- whose identity belongs to another one has no seq of its own, and no reading: it is one of `conflicts`.
+-- For each origin and epoch: what arrived, of what should have. What a route has left out on purpose is not missing.
 CREATE OR REPLACE VIEW completeness AS
-SELECT origin, epoch, first, last, arrived, missing, arrived / (arrived + missing + conflicts) AS share, conflicts
+SELECT origin, epoch, first, last, arrived, missing, arrived / (arrived + missing) AS share
 FROM (
     SELECT origin, epoch, min(first) AS first, max(last) AS last, CAST(sum(arrived) AS BIGINT) AS arrived,
-        CAST(sum(missing) AS BIGINT) AS missing, CAST(sum(conflict) AS BIGINT) AS conflicts
+        CAST(sum(missing) AS BIGINT) AS missing
     FROM (
-        SELECT origin, epoch, lo AS first, hi AS last, hi - lo + 1 AS arrived, 0 AS missing, 0 AS conflict FROM ledger
+        SELECT origin, epoch, lo AS first, hi AS last, hi - lo + 1 AS arrived, 0 AS missing FROM ledger
         UNION ALL
-        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, hi AS last, 0 AS arrived, missing, 0 AS conflict
-        FROM gaps WHERE reason <> 'selected'
-        UNION ALL
-        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, CAST(NULL AS BIGINT) AS last, 0 AS arrived, 0 AS missing,
-            1 AS conflict
-        FROM quarantine WHERE kind = 'conflict')
+        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, hi AS last, 0 AS arrived, missing
+        FROM gaps)
     GROUP BY origin, epoch);
 
 -- The readings by which a device gives UTC to earlier ones.
@@ -379,7 +401,8 @@ WHERE value IS NOT NULL
 GROUP BY origin, device, metric, unit, date_trunc('hour', utc);
 
 -- For each device and hour: the messages with readings that arrived, and those that should have. A gap has no times: its
--- messages are spread evenly between those of its neighbours; behind the last message, up to the statement.
+-- messages are spread evenly between those of its neighbours; behind the last message, up to the statement. Of the hours
+-- behind a device's last message, up to the last word of any gateway, it is not known what should have arrived.
 CREATE OR REPLACE VIEW completeness_by_hour AS
 WITH
 messages AS (SELECT origin, epoch, seq, device, utc FROM timeline WHERE record = 0),
@@ -393,8 +416,7 @@ known AS (
         coalesce(min(CASE WHEN side = 2 THEN utc END), min(CASE WHEN place = 'tail' THEN stated_at END)) AS upto
     FROM (
         SELECT origin, epoch, lo, hi, missing, place, side, CASE WHEN side = 1 THEN previous ELSE next END AS seq
-        FROM gaps CROSS JOIN (SELECT 1 AS side UNION ALL SELECT 2 AS side) AS sides
-        WHERE reason <> 'selected') AS missed
+        FROM gaps CROSS JOIN (SELECT 1 AS side UNION ALL SELECT 2 AS side) AS sides) AS missed
     LEFT JOIN messages
         ON messages.origin = missed.origin AND messages.epoch = missed.epoch AND messages.seq = missed.seq
     LEFT JOIN stated
@@ -434,13 +456,25 @@ hourly AS (
         - CASE WHEN number = 0 THEN 0
             ELSE least(missing, ceil((from_hour * 3600 - offset_s) * (missing + 1) / nullif(seconds, 0)) - 1) END
             AS missing
-    FROM steps)
-SELECT origin, device, hour, arrived + missing AS expected, arrived, arrived / (arrived + missing) AS share
+    FROM steps),
+silent AS (
+    SELECT origin, device, last_hour,
+        CAST(extract(DAY FROM upto - last_hour) * 24 + extract(HOUR FROM upto - last_hour) AS BIGINT) AS hours
+    FROM (SELECT origin, device, max(date_trunc('hour', utc)) AS last_hour FROM messages GROUP BY origin, device) AS said
+    CROSS JOIN (
+        SELECT date_trunc('hour', max(told)) AS upto
+        FROM (SELECT max(received_at) AS told FROM readings UNION ALL SELECT max(stated_at) AS told FROM statements)))
+SELECT origin, device, hour, CASE WHEN known > 0 THEN arrived + missing END AS expected, arrived,
+    CASE WHEN known > 0 THEN arrived / (arrived + missing) END AS share
 FROM (
-    SELECT origin, device, hour, CAST(sum(arrived) AS BIGINT) AS arrived,
+    SELECT origin, device, hour, sum(known) AS known, CAST(sum(arrived) AS BIGINT) AS arrived,
         CAST(least(sum(missing), 9e18) AS BIGINT) AS missing
     FROM (
-        SELECT origin, device, date_trunc('hour', utc) AS hour, 1 AS arrived, 0 AS missing FROM messages
+        SELECT origin, device, date_trunc('hour', utc) AS hour, 1 AS known, 1 AS arrived, 0 AS missing FROM messages
         UNION ALL
-        SELECT origin, device, hour, 0 AS arrived, missing FROM hourly WHERE missing > 0)
+        SELECT origin, device, hour, 1 AS known, 0 AS arrived, missing FROM hourly WHERE missing > 0
+        UNION ALL
+        SELECT origin, device, last_hour + (hours - number) * INTERVAL 1 HOUR AS hour, 0 AS known, 0 AS arrived,
+            0 AS missing
+        FROM silent JOIN numbers ON number < hours)
     GROUP BY origin, device, hour);

@@ -174,15 +174,7 @@ READINGS = Table(
         _RECEIVED_AT,
         Column("event_time", "timestamp", "the best time that was known when the row was added", required=True),
         Column("event_time_by", "string", "where event_time comes from: device, gateway or landing", required=True),
-        Column(
-            "quality",
-            "string",
-            "good, or wrong time: the device told a time that cannot be; or bad, stale or uncertain, as it said",
-            required=True,
-        ),
-        Column(
-            "historical", "boolean", "whether the device stored the value and sent it later; null if it said nothing"
-        ),
+        Column("quality", "string", "good, or wrong time: the device told a time that cannot be", required=True),
         Column("event_date", "date", "the date of event_time", required=True),
         *(_BATCH, _INGEST_DATE),
     ),
@@ -255,12 +247,7 @@ BATCHES = Table(
         Column("duplicates", "long", "rows that came before", required=True),
         Column("quarantined", "long", "rows in quarantine", required=True),
         Column("undecodable", "long", "of these, new rows that could not be decoded", required=True),
-        Column(
-            "conflicts",
-            "long",
-            "of these, rows whose identity came before with another payload or topic",
-            required=True,
-        ),
+        Column("conflicts", "long", "of these, rows whose identity came before with another payload", required=True),
         Column("readings", "long", "rows added to readings", required=True),
         Column("planned_at", "timestamp", "when its files were chosen", required=True),
         Column("proved_at", "timestamp", "when this row was written", required=True),
@@ -353,6 +340,12 @@ STATEMENT_REFUSED = Table(
     (*_STATED, _LO, _HI, _BATCH),
     (_NOT_EMPTY,),
 )
+STATEMENT_LEFT_OUT = Table(
+    "statement_left_out",
+    "the messages that a route left out on purpose, by its filters and rules, as a statement names them",
+    (*_STATED, *_ABOUT, *(_LO, _HI, _BATCH)),
+    (_NOT_EMPTY,),
+)
 LANDING_FILES = Table(
     "landing_files",
     "one row for each landing file that was ingested or set aside",
@@ -397,7 +390,7 @@ INGESTED = "ingested"
 SET_ASIDE = "set aside"
 """The `status` of a landing file."""
 
-STATEMENT_TABLES = (STATEMENTS, STATEMENT_ORIGINS, STATEMENT_DROPPED, STATEMENT_REFUSED)
+STATEMENT_TABLES = (STATEMENTS, STATEMENT_ORIGINS, STATEMENT_DROPPED, STATEMENT_REFUSED, STATEMENT_LEFT_OUT)
 DATA_TABLES = (BRONZE_MESSAGES, READINGS, QUARANTINE, LINKS, CROSSINGS, *STATEMENT_TABLES)
 """The tables that a batch writes in its tasks."""
 TABLES = (*DATA_TABLES, LEDGER, ARRIVALS, BATCHES, LANDING_FILES, FORGOTTEN, CHECKS)

@@ -18,20 +18,19 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloud.transforms import senml
 from cloud.transforms.record import ABSOLUTE_TIME_S, TIME_MAX_S
-from cloud.transforms.sender.unique_keys import is_whole
-from cloud.transforms.senml import COUNT_MAX, RELATIVE_MIN_S, NotSenml
+from cloud.transforms.senml import COUNT_MAX, NotSenml
 
 _BYTES_MAX = 65_536
 """The most bytes that a plain pack may resolve to."""
 _AT_ONCE = 1024
 """So many payloads are parsed before their fields become columns: few enough for their objects to stay in the cache."""
-_TIME, _SPAN = pa.timestamp("us", "UTC"), pa.duration("us")
+_TIME = pa.timestamp("us", "UTC")
 _Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Places: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
-class _Plain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A record of a plain pack. No JSON number is NaN, so NaN stands for a value that is missing."""
 
     bn: str | UnsetType = UNSET
@@ -101,18 +100,14 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
 
 
 def _parse(payloads: Sequence[bytes | None]) -> list[list[_Plain] | None]:
-    """Returns the records of each pack that has no other fields than a plain one; None for other payloads.
-
-    A payload with a key twice is another one, since its last value alone is parsed.
-    """
+    """Returns the records of each pack that has no other fields than a plain one; None for other payloads."""
     packs: list[list[_Plain] | None] = []
     for payload in payloads:
         try:
             pack = _decode_pack(payload) if payload is not None else None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pack = None
-        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX and is_whole(payload, pack)
-        packs.append(pack if fits else None)
+        packs.append(pack if pack and payload and len(pack) * len(payload) <= _BYTES_MAX else None)
     return packs
 
 
@@ -161,8 +156,6 @@ def _resolve(fields: _Fields, of_pack: Places) -> tuple[dict[str, pa.Array], Fla
     sound &= time_s < TIME_MAX_S
     absolute = sound & (time_s >= ABSOLUTE_TIME_S)
     time_us = np.rint(np.where(absolute, time_s, 0) * 1e6).astype(np.int64)
-    relative = sound & ~absolute & (time_s >= RELATIVE_MIN_S) & (time_s != 0)
-    relative_us = np.rint(np.where(relative, time_s, 0) * 1e6).astype(np.int64)
 
     has_boot = ((fields.boot >= 0) & (fields.up >= 0))[of_pack]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -185,9 +178,6 @@ def _resolve(fields: _Fields, of_pack: Places) -> tuple[dict[str, pa.Array], Fla
         "value_bool": fields.vb,
         "value_data": nothing,
         "sum": nothing,
-        "quality": nothing,
-        "historical": nothing,
-        "relative": pa.array(relative_us, pa.int64(), mask=~relative).cast(_SPAN) if relative.any() else nothing,
     }, sound
 
 

@@ -21,6 +21,7 @@ STATEMENTS = "statements"
 ORIGINS = "statement_origins"
 DROPPED = "statement_dropped"
 REFUSED = "statement_refused"
+LEFT_OUT = "statement_left_out"
 """The tables."""
 
 
@@ -43,7 +44,7 @@ def find_statements(messages: pa.Table) -> Numbers:
 
 def read_statements(messages: pa.Table, places: Numbers, batch: int) -> Stated:
     """Returns what the messages at these places state."""
-    stated = Stated({STATEMENTS: [], ORIGINS: [], DROPPED: [], REFUSED: []}, {})
+    stated = Stated({STATEMENTS: [], ORIGINS: [], DROPPED: [], REFUSED: [], LEFT_OUT: []}, {})
     for place, message in zip(places.tolist(), messages.take(pa.array(places)).to_pylist(), strict=True):
         try:
             statement = _check(message)
@@ -83,6 +84,8 @@ def _texts(statement: Statement) -> Iterator[str]:
         yield share.origin
     for one in statement.dropped:
         yield from (one.reason, one.consumer, one.origin)
+    for left in statement.left_out:
+        yield left.origin
 
 
 def _time_of(message: dict[str, Any]) -> datetime | None:
@@ -104,3 +107,6 @@ def _rows(
         yield DROPPED, (*about, one.reason, one.consumer, *origin, *counts, stated_at, batch)
     for lo, hi in statement.refused:
         yield REFUSED, (*about, lo, hi, batch)
+    for left in statement.left_out:
+        for lo, hi in left.runs:
+            yield LEFT_OUT, (*about, left.origin, f"{left.epoch:08x}", lo, hi, batch)

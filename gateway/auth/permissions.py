@@ -31,7 +31,7 @@ class Access:
         ConfigError: the file cannot be read, or a line is not a rule.
     """
 
-    def __init__(self, path: Path | None, gateway: str) -> None:
+    def __init__(self, path: Path | None = None, gateway: str = "") -> None:
         self._path = path
         self.gateway = gateway
         self.other_gateways: Collection[str] = ()
@@ -42,7 +42,7 @@ class Access:
         if self._path:
             self.rules = load_rules(self._path)
 
-    def permissions(self, user: str | None, client_id: str, stream: str) -> "Permissions":
+    def permissions(self, user: str | None, client_id: str, stream: str = "") -> "Permissions":
         """Returns what a client may do in a stream.
 
         ``user`` is the user it has logged in as, None without a login. The rules have the stream's topics with their
@@ -73,7 +73,7 @@ class Permissions:
         "user",
     )
 
-    def __init__(self, access: Access, user: str | None, client_id: str, stream: str) -> None:
+    def __init__(self, access: Access, user: str | None, client_id: str, stream: str = "") -> None:
         self.user = user
         self.stream = stream
         self._prefix = (*split(STREAM_TOPICS)[:-1], stream) if stream else ()
@@ -192,6 +192,21 @@ class Permissions:
             return False
         return origin not in self._access.other_gateways
 
+    def may_vouch(self, gateway: str) -> bool:
+        """Whether its messages may bring what a gateway says of messages: when it accepted them, numbers of its links,
+        and statements. Only a rule for this gateway's identities allows that: a client's own name is no gateway.
+        """
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        return next((rule.allows for rule in self._identify if fits_name(rule.what, self.user, gateway)), False)
+
+    @property
+    def identifies_some(self) -> bool:
+        """Whether a rule lets its messages bring identities of some origins."""
+        if self._rules is not self._access.rules:
+            self._read_rules()
+        return any(rule.allows for rule in self._identify)
+
     def may_send(self, message: Message) -> bool:
         """Whether it may publish a message, by its topic name, its response topic, if any, and its identity.
 
@@ -209,7 +224,7 @@ class Permissions:
 
     def _may_state(self, message: Message) -> bool:
         is_makers_own = message.topic.startswith(statement_topic(message.origin, ""))
-        return is_makers_own and bool(message.origin) and self.may_identify(message.origin)
+        return is_makers_own and bool(message.origin) and self.may_vouch(message.origin)
 
     def _read_rules(self) -> None:
         rules = self._rules = self._access.rules
@@ -245,9 +260,16 @@ class Trusting(Permissions):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(Access(None, ""), None, "", "")
+        super().__init__(Access(), None, "")
 
     def may_identify(self, origin: str) -> bool:
+        return True
+
+    def may_vouch(self, gateway: str) -> bool:
+        return True
+
+    @property
+    def identifies_some(self) -> bool:
         return True
 
 

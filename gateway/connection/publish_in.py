@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from gateway.auth.permissions import Access, Permissions
-from gateway.connection.known import KnownMessages, mask_of
 from gateway.connection.services import Services
 from gateway.limits import Verdict
 from gateway.log_fields import about
@@ -25,14 +24,13 @@ from gateway.store import (
     SeenNote,
     Standing,
     Work,
+    masks_of,
     masks_of_batch,
     qos2,
     retained,
 )
 from gateway.topic_memory import remember
-from wire.bulk.content_digest import digests_of
-from wire.bulk.property_block import marker_of
-from wire.bulk.publishes import cut_contents
+from wire.bulk.property_block import GATEWAY_MARK, marker_of
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, find_user_property
@@ -53,8 +51,7 @@ class Topics(dict[bytes, str]):
     """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
 
     Those of statements are not among them, as it depends on each message's identity whether it may be published.
-    ``origins`` are those of the identities that its messages have brought and may bring, and the gateways of the
-    numbers of links.
+    ``origins`` are those of identities that it has brought and may bring; with GATEWAY_MARK, gateways it vouches for.
     """
 
     _rules: object = None
@@ -76,8 +73,9 @@ class Topics(dict[bytes, str]):
         if not message.topic.startswith(STATEMENT_TOPICS):
             remember(self, message.topic.encode(), message.topic, TOPICS_REMEMBERED)
         if message.origin:
-            for name in (message.origin, *message.gateways_of_links):
-                remember(self.origins, name.encode(), None, ORIGINS_REMEMBERED)
+            remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
+            for name in (message.received_by, *message.gateways_of_links):
+                remember(self.origins, GATEWAY_MARK + name.encode(), None, ORIGINS_REMEMBERED)
 
 
 class Realtime(enum.Enum):
@@ -219,7 +217,6 @@ class Intake:
         self._note: SeenNote | None = None  # of the messages in this batch
         self._noted_in = 0
         self._copies = copies
-        self._known = KnownMessages(services, session.client_id, copies)
         self._conditions = conditions
         self._awaits_commit = False  # of a message with the same identity as the first that waits
         self.taken = 0
@@ -246,7 +243,7 @@ class Intake:
             self._services.log.drop(FILTERED, GATEWAY, message)
             self._accept_unstored(packet)
         elif packet.packet_identifier is None:
-            if self._copies is not None and message.origin and self._known.is_repeated_qos_0(message):
+            if self._copies is not None and message.origin and self._is_repeated_qos_0(message):
                 return
             self._has_offered = True
             self.taken += 1
@@ -325,18 +322,17 @@ class Intake:
         packet_identifier = packet.packet_identifier
         assert packet_identifier is not None
         masks: Masks = {}
-        standing = Standing.NEW
         self._awaits_commit = False
         if packet.dup and self._copies is not None and self._copies.go_with_connection:
             message.retain = False  # it may have been cleared since; if not, it is sent anew
         if self._copies is not None and message.origin:
-            masks = mask_of(message)
+            masks = masks_of([(message.origin, message.epoch, message.seq)])
             standing = self._seen.standing(masks)
             self._awaits_commit = standing is Standing.PENDING
             if self._awaits_commit:
                 return False
-            is_resent = standing is Standing.STORED and packet.dup and packet.qos == 1
-            if is_resent or self._known.is_repeated(message, standing):
+            is_known = standing is Standing.STORED
+            if (is_known and packet.dup and packet.qos == 1) or self._is_repeated(message, is_known=is_known):
                 work: list[Work] = [retained.KeepCopy(message)] if message.retain and not message.payload else []
                 self._answer_repeated(packet.qos, [packet_identifier], *work)
                 return True
@@ -350,8 +346,6 @@ class Intake:
         if verdict is Verdict.REFUSE:
             self._refuse(packet, message, QUOTA_EXCEEDED)
             return True
-        if standing is Standing.CONFLICT:
-            self._known.tell_of_conflict(message)
         self._topics.learn(message)
         remark, self._remark = self._remark, ""
         self._store(message, packet.qos, [packet_identifier], masks, remark)
@@ -394,6 +388,26 @@ class Intake:
             return []
         self._note, self._noted_in = self._seen.note(masks), self._acks.gathering
         return [self._note]
+
+    def _is_repeated(self, message: Message, *, is_known: bool) -> bool:
+        """Whether a message that came over the link is not to be published, as it came before.
+
+        One that is to be retained is not, if its topic has no retained message now: the former copy went with the
+        interest in it, which is back. If the topic has this message it is, also where its identity is not known.
+        """
+        if not (message.retain and message.payload):
+            return is_known
+        assert self._copies is not None
+        source = self._services.log.retained_source(message.topic)
+        if source is None or self._copies.is_outdated(message.topic):
+            return False
+        return is_known or source.identity == (message.origin, message.epoch, message.seq)
+
+    def _is_repeated_qos_0(self, message: Message) -> bool:
+        is_new = self._seen.take_qos_0(masks_of([(message.origin, message.epoch, message.seq)]))
+        is_repeated = self._is_repeated(message, is_known=not is_new)
+        self._services.counters.messages_duplicate += is_repeated
+        return is_repeated
 
     def _answer_repeated(self, qos: int, identifiers: list[int], *work: Work) -> None:
         """Accepts messages that came over a link before and are durable, and does not store them again.
@@ -487,8 +501,7 @@ class Intake:
 
     def _take_new_ones(self, batch: PublishBatch, publishes: Publishes) -> None:
         """Stores a batch that came over a link if all of it is new; otherwise looks at each message."""
-        digests = digests_of(cut_contents(batch.packets, batch.level))
-        masks = masks_of_batch(publishes.identities, digests)
+        masks = masks_of_batch(publishes.identities)
         standing = Standing.MIXED if masks is None else self._seen.standing(masks)
         if masks is not None and standing is Standing.NEW:
             self._store(batch, publishes.qos, publishes.identifiers, masks)

@@ -10,8 +10,9 @@ from gateway.message import Message
 from gateway.sessions.copies import Copies
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import GATEWAY, REJECTED, RETAINED, Cursor, Drop, MessageLog, PublishBatch, Work, retained
+from wire.bulk.property_block import COLUMN_BATCH
 from wire.connection.server import USER_PROPERTIES_MAX
-from wire.properties import PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
+from wire.properties import CONTENT_TYPE, PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, QUOTA_EXCEEDED, SUCCESS
 
 
@@ -53,8 +54,9 @@ class Publishing:
         """Says whether a client may publish a message, in a PUBLISH or a will.
 
         A message with an identity that cannot be read, or that its client may not bring, gets a new one. A number of a
-        link whose gateway the client may not identify gets another name, and so does the property of real-time messages
-        between gateways.
+        link whose gateway the client may not vouch for gets another name, and so does the property of real-time
+        messages between gateways. A column batch brings many identities: the client has to be allowed to bring all of
+        them.
 
         Args:
             message: the message.
@@ -74,10 +76,14 @@ class Publishing:
                 return NOT_AUTHORIZED, False
             self._counters.identities_replaced += 1
             message.renew(self._gateway, came_ms)
+        if message.received_by != self._gateway and not permissions.may_vouch(message.received_by):
+            message.received_ms, message.received_by = came_ms, self._gateway
         if not (message.qos or message.is_realtime):
             message.reject_realtime()
-        if message.reject_links(permissions.may_identify):
+        if message.reject_links(permissions.may_vouch):
             self._counters.links_rejected += 1
+        if message.properties.get(CONTENT_TYPE) == COLUMN_BATCH and not _may_bring_batch(message.payload, permissions):
+            return NOT_AUTHORIZED, is_replaced
         if message.properties.get(PAYLOAD_FORMAT_INDICATOR) and not _is_text(message.payload):
             return PAYLOAD_FORMAT_INVALID, is_replaced
         if len(message.properties.get(USER_PROPERTY, ())) > USER_PROPERTIES_MAX:
@@ -131,7 +137,7 @@ class Publishing:
     def _store_qos_0(self, message: Message, takers: Iterable[Cursor]) -> list[Work]:
         """Returns a message of QoS 0 as work if a route takes it; without room for it, each such route drops it."""
         takers = [cursor for cursor in takers if cursor.takes(sys.maxsize, message)]
-        has_room = self._limits.verdict_below_filters(message.topic, takers, message.publisher) is Verdict.TAKE
+        has_room = self._limits.verdict_below_filters(message.topic, takers) is Verdict.TAKE
         if takers and has_room and not self._limits.refuses(message.owner):
             self._counters.qos_0_stored += 1
             return [message]
@@ -147,3 +153,15 @@ def _is_text(payload: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _may_bring_batch(payload: bytes, permissions: Permissions) -> bool:
+    """Whether a client may bring the identities in a column batch. One that cannot be decoded brings none."""
+    if not permissions.identifies_some:
+        return False
+    from wire.bulk.column_batch import MalformedBatch, decode_batch  # few gateways need it, and it takes memory
+
+    try:
+        return all(map(permissions.may_identify, {run.origin for run in decode_batch(payload).runs}))
+    except MalformedBatch:
+        return True

@@ -24,6 +24,7 @@ from gateway.store.consumers.shares import Limit, OriginShares, TopicLimits, Top
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch
+from gateway.store.left_out import LeftOut
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
 from gateway.store.refused import Refused
@@ -89,6 +90,7 @@ __all__ = [
     "Grant",
     "Handed",
     "LaneCursor",
+    "LeftOut",
     "Limit",
     "Masks",
     "MessageLog",

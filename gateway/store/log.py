@@ -528,8 +528,7 @@ class MessageLog:
                 self.counters.messages_dropped[work.reason] += 1
             elif isinstance(work, Witness):
                 work.succeed()
-        stored = [(position, work) for position, work in done if isinstance(work, Part)]
-        if not stored:
+        if not (stored := [(position, work) for position, work in done if isinstance(work, Part)]):
             return
         first = stored[0][0]
         news = list(split(first, [part for _, part in stored]))
@@ -546,6 +545,7 @@ class MessageLog:
             cursor.notice(begin, end, size)
             if cursor.tally.counts:
                 count_stored(self, cursor, stored)
+        self.routes.note_stored(stored)
         self._compaction.note_stored(size)
         if self.seen.has_rows:
             self.seen.note_stored()

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 import msgspec
 
 from gateway.store.consumers.lanes import BackfillRanges
+from gateway.store.left_out import LeftOut
 from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
 from gateway.store.tables.cursors import BACKFILL_PREFIX
-from gateway.store.tables.log_rows import Work
-from gateway.store.tables.routes import UNKNOWN_FILTERS, Numbering, RouteRow
+from gateway.store.tables.log_rows import Part, Work
+from gateway.store.tables.routes import Numbering, RouteRow
 
 
 class Writer(Protocol):
@@ -23,7 +24,7 @@ class Writer(Protocol):
 
 
 class StoredRoutes:
-    """The rows of the table ``route``.
+    """The rows of the table ``route``. ``left_out`` is what each route leaves out.
 
     Args:
         log: writes them.
@@ -36,15 +37,22 @@ class StoredRoutes:
         self._rows = rows
         self._epoch = epoch
         self._backfills: dict[str, BackfillRanges] = {}
+        self.left_out: list[LeftOut] = []
+
+    def note_stored(self, stored: Sequence[tuple[int, Part]]) -> None:
+        """Parts of the log were stored, each with the position of its first message."""
+        for one in self.left_out:
+            for first, part in stored:
+                one.note_stored(first, part)
 
     def names(self) -> list[str]:
-        """Returns the consumers of all routes whose filters are known."""
-        return [consumer for consumer, row in self._rows.items() if row.filters != UNKNOWN_FILTERS]
+        """Returns the consumers of all routes."""
+        return list(self._rows)
 
     def filters_of(self, consumer: str) -> tuple[str, ...]:
-        """Returns a route's topic filters, ``#`` if they are not known."""
+        """Returns a route's topic filters, ``#`` if its row is lost."""
         row = self._rows.get(consumer)
-        return ("#",) if row is None or row.filters == UNKNOWN_FILTERS else row.filters
+        return ("#",) if row is None else row.filters
 
     def note_filters(self, consumer: str, filters: tuple[str, ...]) -> None:
         """Notes a route's topic filters, with the next commit."""

@@ -24,7 +24,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 
 # Packages whose `__init__` says, by `__all__`, what other folders may use; with the folders that may reach inside.
 FACES = {
-    "cloud": ("cloud/", "tests/", "tools/lab/bench/batch/", "tools/lab/bench/cloud/", "tools/lab/torture/cloud/"),
+    "cloud": (
+        "cloud/",
+        "tests/",
+        "tools/lab/bench/batch/",
+        "tools/lab/bench/cloud/",
+        "tools/lab/torture/cloud/",
+        "tools/lab/torture/proof/",
+    ),
     "gateway.delivery": ("gateway/delivery/", "tests/"),
     "gateway.store": ("gateway/store/", "tests/", "tools/lab/torture/store/"),  # the torture breaks it from inside
     "gateway.store.repair": ("gateway/store/repair/", "tests/"),

@@ -10,6 +10,7 @@ from wire.bulk.property_block import encode_via_property, encode_vias
 from wire.link_numbers import (
     VIA_PROPERTY,
     DroppedRange,
+    LeftOutRuns,
     Share,
     Statement,
     decode_statement,
@@ -97,11 +98,13 @@ STATEMENT = Statement(
     [DroppedRange("expired", "route/central", "greenhouse-1", 42, 50, 51, 2)],
     [(99, 99), (120, 122)],
     False,
+    [LeftOutRuns("garage", 7, [(1, 4), (6, 6)])],
 )
 GOLDEN = (
     b'{"v":1,"gateway":"barn","route":"central","epoch":31,"statement":7,"first":101,"last":180,'
     b'"origins":[["greenhouse-1",42,130,78,40,120],["garage",7,9,0,0,0]],'
-    b'"dropped":[["expired","route/central","greenhouse-1",42,50,51,2]],"refused":"99,120-122"}'
+    b'"dropped":[["expired","route/central","greenhouse-1",42,50,51,2]],"refused":"99,120-122",'
+    b'"left_out":[["garage",7,"1-4,6"]]}'
 )
 
 
@@ -134,7 +137,8 @@ def statements(draw: st.DrawFn) -> Statement:
     number = draw(seqs)
     refused = draw(runs) if draw(st.booleans()) else []
     about = (draw(names), draw(names), draw(epochs), number, first, first + count - 1)
-    return Statement(*about, shares, ranges, refused, draw(st.booleans()))
+    left_out = [LeftOutRuns(draw(names), draw(epochs), draw(runs)) for _ in range(draw(st.integers(0, 3)))]
+    return Statement(*about, shares, ranges, refused, draw(st.booleans()), left_out)
 
 
 @given(statements())

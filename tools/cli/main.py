@@ -98,9 +98,6 @@ COMMANDS = {
     "torture flash": Command(
         "tools.lab.torture.flash.command:flash", "Cut the power of the flash store at every byte it writes.", ""
     ),
-    "torture sensors": Command(
-        "tools.lab.torture.sensors.command:sensors", "Feed the drivers of sensors with faulty transfers.", ""
-    ),
     "torture link": Command(
         "tools.lab.torture.wire.link:link", "Run the serial link over lines that lose and corrupt bytes.", ""
     ),
@@ -137,6 +134,11 @@ COMMANDS = {
         "tools.lab.torture.cloud.command:cloud",
         "Kill lander and job, cut their files, and recount the tables.",
         "tools",
+    ),
+    "torture proof": Command(
+        "tools.lab.torture.proof.command:proof",
+        "Draw histories of losses and lies, and judge what the tables conclude.",
+        "cloud",
     ),
     "torture all": Command(
         "tools.lab.torture.whole_way.command:whole_way",

@@ -123,6 +123,9 @@ class Answers:
 
     def set_aside(self, packet_identifier: int, reason: str) -> None:
         """Sets a message aside over which the broker has ended the connection."""
+        if self._window.is_statement(packet_identifier, is_own=True):
+            logger.warning("route %s: %s; it makes no more statements for a day", self._state.name, reason)
+            self._window.state_no_more()
         position, via = self._window.place_of(packet_identifier)
         if self._window.give_up_retained(packet_identifier):
             self._state.note_error(f"a retained message: {reason}")
@@ -210,7 +213,7 @@ class Answers:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
         if self._is_statement(packet, is_own=True):
             why = f"the broker refused a statement: {describe(code)}"
-            logger.warning("route %s: %s; it makes no more statements over this connection", self._state.name, why)
+            logger.warning("route %s: %s; it makes no more statements for a day", self._state.name, why)
             self._window.state_no_more()
             self._window.handle_pubacks([packet_identifier])
             return

@@ -270,7 +270,7 @@ class RouteWindow(Window):
         return self._queue.numbers[0].is_statement(self._queue.outlet.place_of(packet_identifier)[0], is_own=is_own)
 
     def state_no_more(self) -> None:
-        """The broker refuses statements: none is made until the next connection."""
+        """The broker refuses statements: none is made for a day."""
         for lane in self._queue.numbers:
             lane.note_refused()
 

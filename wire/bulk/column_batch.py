@@ -16,7 +16,7 @@ from itertools import accumulate, count, pairwise
 from typing import Any, NamedTuple
 
 from wire import properties
-from wire.bulk.property_block import Identity
+from wire.bulk.property_block import COLUMN_BATCH, Identity
 from wire.bulk.publishes import cut_columns, qos_of
 from wire.errors import WireError
 from wire.identity import EPOCH_MAX, NAME_BYTES_MAX, SEQ_MAX
@@ -29,7 +29,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-CONTENT_TYPE = "application/vnd.holdfast.batch"
+CONTENT_TYPE = COLUMN_BATCH
 MAGIC = b"hfb"
 VERSION = 1
 MESSAGES_MAX = 65_535

@@ -114,13 +114,22 @@ def find_block(buffer: bytes, at: int) -> tuple[int, int]:
     return at + 2, at + 2 + (length & 0x7F | more << 7)
 
 
+COLUMN_BATCH = "application/vnd.holdfast.batch"
+"""The content type of a column batch."""
+GATEWAY_MARK = b"\0"
+"""Before the name of a gateway among `origins`: to bring the messages of an origin is not to vouch for a gateway."""
+_COLUMN_BATCH = COLUMN_BATCH.encode()
+
+
 def check_block(block: bytes, origins: Container[bytes]) -> tuple[Common | None, EncodedIdentity | None, int]:
     """Returns the common part of an ordinary block, the identity that the block brings, None without one, and the
     `memory_size` of all properties that travel on.
 
-    The common part is None for a block that is not ordinary, not well-formed, or names an origin, or the gateway of a
-    link's number, that is not among `origins`.
+    The common part is None for a block that is not ordinary, not well-formed, or that of a column batch. So it is if
+    the block names an origin that is not among `origins`, or a gateway that is not there behind GATEWAY_MARK.
     """
+    if _COLUMN_BATCH in block:
+        return None, None, 0
     at = block.find(_HOPS_HEAD)
     if at >= 0:
         return _check_trail(block, at, origins)
@@ -316,7 +325,9 @@ def _size_of(value: Any) -> int:
 
 def _check_trail(block: bytes, at: int, origins: Container[bytes]) -> tuple[Common | None, EncodedIdentity | None, int]:
     trail = _read_trail(block, at) if at <= SIZE_MAX and len(block) - at <= SIZE_MAX else None
-    if trail is None or not all(map(origins.__contains__, (trail.identity[2], *trail.gateways))):
+    if trail is None or trail.identity[2] not in origins:
+        return None, None, 0
+    if not all(GATEWAY_MARK + name in origins for name in (trail.received_by, *trail.gateways)):
         return None, None, 0
     common = decode_common(block[:at])
     return common, trail.identity, common.size + trail.size if common else 0

@@ -177,6 +177,10 @@ class LaneCursor(RunCursor):
     @property
     def saves_each_move(self) -> bool:  # type: ignore[override]
         # What is done with the set and with QoS 2 flows waits for the saved places of both lanes.
+        return self._has_lanes or self.saves_passing
+
+    @property
+    def _has_lanes(self) -> bool:
         return self.is_backfill or bool(self.backfill)
 
     @property
@@ -185,7 +189,7 @@ class LaneCursor(RunCursor):
         return self.unread_from < self._log.head or bool(self._to_redeliver.waiting)
 
     def all_wait_behind(self, position: int) -> int | None:
-        return None if self.saves_each_move else super().all_wait_behind(position)
+        return None if self._has_lanes else super().all_wait_behind(position)
 
     def all_wait_in(self, first: int, part: Part) -> bool:
         is_in, end = self.backfill.stretch(first)

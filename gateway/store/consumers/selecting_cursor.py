@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.message import Message
@@ -21,6 +21,9 @@ class SelectingCursor(Cursor):
     consumer comes to messages again after a crash, none of them has a range already.
 
     Messages that are left out take up none of ``window``, however many there are between two that are not.
+
+    ``tell_left_out`` is called with messages that rules leave out, and their positions. ``saves_passing``: the place is
+    saved even if the cursor only passes messages, as something is known of these.
     """
 
     def __init__(self, *args: Any, **keys: Any) -> None:
@@ -29,6 +32,12 @@ class SelectingCursor(Cursor):
         self._selects = False
         self._leaving: list[tuple[int, Message]] = []  # since the last look at the place
         self._left: deque[tuple[int, Epoch, int]] = deque()  # position, epoch and seq
+        self.tell_left_out: Callable[[Iterable[tuple[int, Message]]], None] | None = None
+        self.saves_passing = False
+
+    def takes_topic(self, topic: str) -> bool:
+        """Whether messages of a topic that are stored now are for it, apart from those of some publishers."""
+        return self in self._log.audience.takers(topic)
 
     def drop_by(self, limits: ReasonToDrop | None, leaves_out: Callable[[Message], bool] | None) -> None:
         """Drops messages by limits, and leaves others out, from now on.
@@ -75,6 +84,8 @@ class SelectingCursor(Cursor):
             deliveries = self._hand_out(_at_once(upcoming, free), room, may_have)
             self.tally.note_left_out(self._leaving)
             self._left.extend([(at, *_identity(one)) for at, one in self._leaving])
+            if self._leaving and self.tell_left_out is not None:
+                self.tell_left_out(self._leaving)
             self._leaving.clear()
             self._note_left(self.position)
             if not deliveries:

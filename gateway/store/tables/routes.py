@@ -27,8 +27,6 @@ REMOVE = "DELETE FROM route WHERE consumer = ?"
 LOAD = "SELECT consumer, epoch, filters, numberings, backfill FROM route ORDER BY consumer"
 
 Write = Callable[[sqlite3.Connection], None]
-UNKNOWN_FILTERS = ("",)
-"""The filters of a route in a store of release 0.1.0, which did not note them; its configuration has them."""
 
 
 class Handed(msgspec.Struct, array_like=True):
@@ -51,7 +49,8 @@ class Numbering(msgspec.Struct):
     messages the route took then. ``states`` says whether there are statements. ``statements`` were made, and the last
     one says what happened up to the number ``said`` and the Unix time ``said_ms``. ``due`` are the messages from there
     up to the number ``due_to``, by origin and epoch, which the next statement is to cover once all of them are
-    acknowledged; ``handed`` are those behind them up to the number ``counted``.
+    acknowledged; ``handed`` are those behind them up to the number ``counted``. ``left_out`` are runs of seqs that the
+    route has come past and left out, and that no statement has named.
     """
 
     epoch: int = 0
@@ -65,6 +64,7 @@ class Numbering(msgspec.Struct):
     due: dict[tuple[str, int], Handed] = {}
     counted: int = 0
     handed: dict[tuple[str, int], Handed] = {}
+    left_out: dict[tuple[str, int], list[tuple[int, int]]] = {}
 
 
 class RouteRow(msgspec.Struct, frozen=True):

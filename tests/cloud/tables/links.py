@@ -8,6 +8,7 @@ from tests.cloud.messages import row
 from wire.link_numbers import (
     STATEMENT_TYPE,
     DroppedRange,
+    LeftOutRuns,
     Share,
     Statement,
     encode_statement,
@@ -32,6 +33,11 @@ def dropped(reason: str, origin: str, first: int, last: int, messages: int | Non
     return DroppedRange(reason, "route/central", origin, ORIGIN_EPOCH, first, last, count)
 
 
+def without(origin: str, *runs: tuple[int, int]) -> LeftOutRuns:
+    """What a route left out of the messages of an origin."""
+    return LeftOutRuns(origin, ORIGIN_EPOCH, list(runs))
+
+
 def stated(
     gateway: str,
     statement: int,
@@ -41,12 +47,12 @@ def stated(
     ranges: Sequence[DroppedRange] = (),
     refused: Sequence[tuple[int, int]] = (),
     backfill: bool = False,
+    left_out: Sequence[LeftOutRuns] = (),
     **change: Any,
 ) -> Row:
     """The message with a statement, which has the number behind those that it covers."""
-    said = Statement(
-        gateway, "central", LINK_EPOCH, statement, first, last, list(origins), list(ranges), list(refused), backfill
-    )
+    about = gateway, "central", LINK_EPOCH, statement, first, last
+    said = Statement(*about, list(origins), list(ranges), list(refused), backfill, list(left_out))
     message = row(statement, gateway, encode_statement(said))._replace(
         topic=statement_topic(gateway, "central"),
         content_type=STATEMENT_TYPE,

@@ -61,7 +61,7 @@ def test_statements_are_true_over_faults_of_everything(seed: int) -> None:
 
 def test_a_statement_of_messages_that_did_not_come_is_found_out() -> None:
     def stated(number: int, first: int, last: int, share: Share) -> Statement:
-        return Statement("edge", "next", 31, number, first, last, [share], [], [], False)
+        return Statement("edge", "next", 31, number, first, last, [share], [], [], False, [])
 
     came = Counter(("p0", EPOCH, seq) for seq in (1, 2, 3, 5))
     true = [stated(1, 1, 3, Share("p0", EPOCH, 3, 3, 1, 3)), stated(2, 4, 5, Share("p0", EPOCH, 5, 1, 5, 5))]

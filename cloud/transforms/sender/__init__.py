@@ -1,1 +1,0 @@
-"""What senders call the times, names, qualities and units of their values, where no standard decides."""

@@ -1,1 +1,0 @@
-"""``holdfast torture sensors``: drivers of sensors, and what chips and lines do to them."""
