@@ -129,6 +129,7 @@ def encode(rows: pa.Table) -> bytes:
         data_page_size=_PAGE_BYTES,
         use_dictionary=_REPEATED,
         column_encoding=_ENCODINGS,
+        write_page_checksum=True,
     )
     content: bytes = sink.getvalue().to_pybytes()
     return content

@@ -22,6 +22,7 @@ from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import VIEWS_FILE, name_in_sql
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
+from cloud.tables.data_file import checked_parquet
 from cloud.tables.delta_log import DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, arrow_schema
 from cloud.tables.tables import NoTables, require_tables
@@ -122,7 +123,7 @@ def _rows(folder: Storage, table: Table) -> ds.Dataset:
         raise NoTables(f"{folder} has a column of the type {error}, which only Spark reads here") from None
     if log.reader_version > 1:
         raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
-    files, format, disk = list(log.files.values()), ds.ParquetFileFormat(), folder.filesystem
+    files, format, disk = list(log.files.values()), checked_parquet(), folder.filesystem
     fragments = [
         format.make_fragment(folder.path(file.place), disk, partition_expression=_limits(file, schema))
         for file in files

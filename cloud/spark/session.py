@@ -32,6 +32,8 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.sql.parquet.compression.codec": "zstd",
+    "spark.hadoop.parquet.page.write-checksum.enabled": "true",
+    "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # other engines do not read Spark's default as UTC
 }
 _LOGGING = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"

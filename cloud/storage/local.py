@@ -1,6 +1,7 @@
 """A folder on a local disk."""
 
 import fcntl
+import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cloud.storage.durable_file import hidden_name, sync, write_durably, write_synced
-from cloud.storage.storage import Entry
+from cloud.storage.storage import Entry, Written
 
 
 class LocalStorage:
@@ -108,6 +109,34 @@ class LocalStorage:
         sync(self.place.parent)
 
 
+class _HashedFile:
+    """A file that computes the digest of what is written to it, before the disk has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb", buffering=0)
+        self.digest = hashlib.sha256()
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def write(self, content: bytes) -> int:
+        left = memoryview(content)
+        self.digest.update(left)
+        while left:
+            left = left[self._file.write(left) :]
+        return len(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def close(self) -> None:
+        self._file.close()
+
+
 class LocalOutput:
     """A file of a local folder that is being written."""
 
@@ -115,9 +144,10 @@ class LocalOutput:
         self._folder = folder
         self._path = folder / name
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        self.sink = pa.OSFile(str(self._path), "wb")
+        self._file = _HashedFile(self._path)
+        self.sink = pa.PythonFile(self._file, "w")
 
-    def close(self) -> int:
+    def close(self) -> Written:
         size: int = self.sink.tell()
         self.sink.close()
         sync(self._path)
@@ -126,7 +156,7 @@ class LocalOutput:
         while folder != self._folder:  # the folder may be new
             folder = folder.parent
             sync(folder)
-        return size
+        return Written(size, self._file.digest.hexdigest())
 
     def discard(self) -> None:
         with suppress(OSError):  # a full disk, which is why the file is discarded

@@ -4,6 +4,7 @@ An object appears whole, and is durable, when its upload ends. What makes two jo
 created on condition that there is none (`If-None-Match: *`).
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import from_url
 from pyarrow import fs
 
-from cloud.storage.storage import Entry, StoreError
+from cloud.storage.storage import Entry, StoreError, Written
 
 OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
 """The schemes of URLs that have an object store."""
@@ -170,10 +171,10 @@ class ObjectOutput:
         self._name = name
         self.sink = pa.BufferOutputStream()
 
-    def close(self) -> int:
+    def close(self) -> Written:
         content = self.sink.getvalue().to_pybytes()
         self._storage.write(self._name, content)
-        return len(content)
+        return Written(len(content), hashlib.sha256(content).hexdigest())
 
     def discard(self) -> None:
         self.sink.close()

@@ -20,15 +20,22 @@ class Entry(NamedTuple):
     modified_s: float
 
 
+class Written(NamedTuple):
+    """A file's size in bytes, and the SHA-256 of its bytes as they were handed over, in hexadecimal digits."""
+
+    size: int
+    sha256: str
+
+
 class Output(Protocol):
     """A file that is being written. It is there, and durable, once `close` has returned."""
 
     @property
     def sink(self) -> pa.NativeFile:
-        """Takes the content."""
+        """Takes the content, from its beginning to its end."""
 
-    def close(self) -> int:
-        """Returns the size in bytes of the file, which is durable then. Raises OSError."""
+    def close(self) -> "Written":
+        """Returns what the file, which is durable then, has. Raises OSError."""
 
     def discard(self) -> None:
         """Leaves no file."""

@@ -12,10 +12,11 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from cloud.storage.storage import Output, Storage
-from cloud.tables.delta_log import DataFile
+from cloud.tables.delta_log import SHA256, DataFile
 from cloud.tables.schema import Table
 
 _TEXT_MAX = 64
@@ -54,6 +55,7 @@ class DataFileWriter:
                 self._output.sink,
                 schema,
                 compression="zstd",
+                write_page_checksum=True,
                 use_dictionary=repeated,
                 write_statistics=told,
                 metadata_collector=self._footers,
@@ -70,9 +72,10 @@ class DataFileWriter:
     def close(self) -> DataFile:
         """Returns the file, which is on the disk then."""
         self._writer.close()
-        size = self._output.close()
+        size, sha256 = self._output.close()
         now_ms = time.time_ns() // 1_000_000
-        return DataFile(quote(self._name), self._partition, size, now_ms, _statistics(self._footers[0]))
+        stats = _statistics(self._footers[0])
+        return DataFile(quote(self._name), self._partition, size, now_ms, stats, {SHA256: sha256})
 
     def discard(self) -> None:
         """Deletes the file."""
@@ -118,14 +121,30 @@ def write_deleted(folder: Storage, rows: pa.Table, partition: dict[str, str | No
     kind = pa.repeat(pa.scalar("delete"), rows.num_rows)
     output = folder.open(name)
     with _discarding(output):
-        pq.write_table(rows.append_column("_change_type", kind), output.sink, compression="zstd")
-        size = output.close()
+        changes = rows.append_column("_change_type", kind)
+        pq.write_table(changes, output.sink, compression="zstd", write_page_checksum=True)
+        size, _ = output.close()
     return {"cdc": {"path": quote(name), "partitionValues": partition, "size": size, "dataChange": False}}
 
 
 def read_columns(folder: Storage, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:
-    """Returns columns of a Parquet file, all by default. `options` are those of pyarrow's `read_table`."""
-    return pq.read_table(folder.path(name), columns=columns, partitioning=None, filesystem=folder.filesystem, **options)
+    """Returns columns of a Parquet file, all by default. `options` are those of pyarrow's `read_table`.
+
+    Raises OSError for a page that is not what its checksum says.
+    """
+    return pq.read_table(
+        folder.path(name),
+        columns=columns,
+        partitioning=None,
+        filesystem=folder.filesystem,
+        page_checksum_verification=True,
+        **options,
+    )
+
+
+def checked_parquet() -> ds.ParquetFileFormat:
+    """Returns the format of data files for datasets. A page that is not what its checksum says raises OSError."""
+    return ds.ParquetFileFormat(page_checksum_verification=True)
 
 
 def check(table: Table, rows: pa.Table) -> None:

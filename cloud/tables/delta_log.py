@@ -30,6 +30,7 @@ _CHECKPOINT_COMMITS = 50
 _ENGINE = "Holdfast"
 FENCE = "holdfast-job"
 """The application whose transactions are the generations of jobs that have taken over from another."""
+SHA256 = "holdfast.sha256"
 TOMBSTONES_MS = 7 * 86_400_000
 """For so long a checkpoint names files that were removed, as Delta does by default."""
 LOG_S = 30 * 86_400
@@ -40,14 +41,19 @@ class JobRunning(Exception):
     """Another job is working on these tables."""
 
 
-class DataFile(msgspec.Struct, frozen=True, rename="camel"):
-    """A Parquet file of the table, relative to its folder. `stats` is JSON: how many rows, and the columns' limits."""
+class DataFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """A Parquet file of the table, relative to its folder. `stats` is JSON: how many rows, and the columns' limits.
+
+    `tags` has the SHA-256 of all its bytes under SHA256, in hexadecimal digits, unless an earlier version or another
+    program has written the file.
+    """
 
     path: str
     partition_values: dict[str, str | None]
     size: int
     modification_time: int
     stats: str | None = None
+    tags: dict[str, str] | None = None
 
     @property
     def place(self) -> str:
@@ -237,7 +243,14 @@ class DeltaLog:
 
     def _apply(self, action: dict[str, Any]) -> None:
         if add := action.get("add"):
-            file = DataFile(add["path"], add["partitionValues"], add["size"], add["modificationTime"], add.get("stats"))
+            file = DataFile(
+                add["path"],
+                add["partitionValues"],
+                add["size"],
+                add["modificationTime"],
+                add.get("stats"),
+                add.get("tags"),
+            )
             self.files[file.place] = file
             self._removed.pop(file.place, None)
         elif remove := action.get("remove"):

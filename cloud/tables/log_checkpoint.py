@@ -56,7 +56,9 @@ _SCHEMA = pa.schema(
 def encode(actions: Iterable[dict[str, Any]]) -> bytes:
     """Returns the content of a checkpoint with these actions."""
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(actions), schema=_SCHEMA), sink, compression="zstd")
+    pq.write_table(
+        pa.Table.from_pylist(list(actions), schema=_SCHEMA), sink, compression="zstd", write_page_checksum=True
+    )
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
@@ -68,7 +70,7 @@ def parse(content: bytes) -> tuple[list[dict[str, Any]], pa.ChunkedArray]:
 
     Raises pyarrow's errors for a corrupt one.
     """
-    rows = pq.ParquetFile(pa.BufferReader(content)).read()
+    rows = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read()
     removes = rows[_REMOVE]
     rows = rows.filter(removes.is_null()).drop_columns(_REMOVE)
     actions = rows.to_pylist(maps_as_pydicts="strict")

@@ -382,7 +382,7 @@ CHECKS = Table(
         Column("table", "string", "the table", required=True),
         Column("holds", "boolean", "whether there is no fault", required=True),
         Column("faults", "long", "how many rows, messages or files are not as they should be", required=True),
-        Column("detail", "string", "the first fault; null without one"),
+        Column("detail", "string", "the first fault or, without one, what was left out"),
         Column("checked_at", "timestamp", "when the checks began; the same for all rows of a run", required=True),
     ),
 )

@@ -14,7 +14,7 @@ import pyarrow.dataset as ds
 from cloud.storage.place import is_url, open_storage
 from cloud.storage.storage import Storage, StoreError
 from cloud.tables import delta_log
-from cloud.tables.data_file import name_start, read_columns, write_deleted, write_rows
+from cloud.tables.data_file import checked_parquet, name_start, read_columns, write_deleted, write_rows
 from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, protocol
 
@@ -107,7 +107,7 @@ class Tables:
         """Returns the rows of files, at least one, without the partition's column. They are read when needed."""
         folder = self.of(table)
         paths = [folder.path(file.place) for file in files]
-        return ds.dataset(paths, schema=table.arrow_schema, format="parquet", filesystem=folder.filesystem)
+        return ds.dataset(paths, schema=table.arrow_schema, format=checked_parquet(), filesystem=folder.filesystem)
 
     def has(self, table: Table, transaction: Transaction) -> bool:
         """Whether the append of this transaction is in the table."""

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
 
 from cloud.landing import intervals, manifest
 from cloud.landing.intervals import Interval
@@ -26,6 +25,7 @@ from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.data_file import read_columns
+from cloud.tables.delta_log import SHA256
 from cloud.tables.job import last_counting
 from cloud.tables.job_lock import only_job
 from cloud.tables.landed import check_size
@@ -45,20 +45,23 @@ from cloud.tables.schema import (
 )
 from cloud.tables.tables import Tables, require_tables
 from cloud.transforms.rows import CONFLICT, DECODED, UNDECODABLE
+from cloud.upkeep.checksums import StoredFile, prove_bytes
 from cloud.upkeep.forget import read_forgotten
+from cloud.upkeep.numbers import Counted, find_numbers
 
-_IDENTITY = ["origin", "epoch", "seq"]
 _MESSAGES = {
-    BRONZE_MESSAGES: ("1", "true", []),
-    READINGS: ("record", "true", ["record"]),
-    QUARANTINE: ("1", f"kind = '{UNDECODABLE}'", ["kind"]),
+    BRONZE_MESSAGES: Counted(0),
+    READINGS: Counted(0, key="record"),
+    QUARANTINE: Counted(0, kind=UNDECODABLE),
 }
-"""The tables with messages: what each row has for itself beside the identity, the rows that are counted, and the
-columns that both need."""
+"""The tables with messages, and which of their rows are counted, up to a batch that is not known here."""
 
 
 class Check(NamedTuple):
-    """What was checked, of which table, how many faults there are, and the first of them."""
+    """What was checked, of which table, how many faults there are, and the first of them.
+
+    Without a fault `detail` says what was left out, if anything was.
+    """
 
     check: str
     table: str
@@ -77,11 +80,13 @@ def verify(
     tables: Path | str,
     *,
     fresh_s: float = 3600,
+    full: bool = False,
     cache: Path | None = None,
 ) -> list[Check]:
     """Counts the tables again, and adds a row for each check to the table `checks`.
 
     fresh_s: for how long (seconds) a message may be in a landing file before it is in the tables.
+    full: reads the bytes of all data files and landing files. Otherwise it reads a sample, another one each time.
     The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
     """
     landed = open_storage(landing)
@@ -90,7 +95,7 @@ def verify(
     with only_job(tables) as hold, generated_code(spark, False):
         opened = hold.open_tables(spark)
         began = datetime.now(UTC)
-        checks = list(_Verifier(opened, landed).checks(fresh_s))
+        checks = list(_Verifier(opened, landed, full).checks(fresh_s))
         rows = [(one.check, one.table, one.holds, one.faults, one.detail, began) for one in checks]
         opened.append_values(CHECKS, rows, None)
     return checks
@@ -99,18 +104,20 @@ def verify(
 class _Verifier:
     """The checks of one run."""
 
-    def __init__(self, tables: Tables, landing: Storage) -> None:
+    def __init__(self, tables: Tables, landing: Storage, full: bool) -> None:
+        self._full = full
         self._tables = tables
         self._landing = landing
         self._counting = last_counting(tables)
         self._numbers: dict[Table, Known] = {}
 
     def checks(self, fresh_s: float) -> Iterator[Check]:
-        """Yields each check. Where a data file is missing, no table can be counted."""
-        files = [self._files(table) for table in TABLES]
-        yield from files
-        if not all(check.holds for check in files):
-            return
+        """Yields each check. Where a data file is missing, or is not as it was written, no table can be counted."""
+        for look in (self._files, self._bytes):
+            files = [look(table) for table in TABLES]
+            yield from files
+            if not all(check.holds for check in files):
+                return
         for table in TABLES:
             yield self._complete(table)
         for table in _MESSAGES:
@@ -141,22 +148,21 @@ class _Verifier:
 
     def _number(self, table: Table) -> Generator[Check, None, Known]:
         """Returns the identities in a table as intervals, and checks that each row is there once."""
-        key, condition, more = _MESSAGES[table]
-        # In an interval of identities, seq and the number of the row count up together.
-        rows = self._tables.frame(table, [*_IDENTITY, "batch", *more])
-        rows = rows.where(f"batch <= {self._counting} AND {condition}")
-        rows = rows.groupBy(*_IDENTITY).agg(sf.expr(f"count(*) - count(DISTINCT {key}) AS more"))
-        numbered = rows.withColumn(
-            "island", sf.expr("seq - row_number() OVER (PARTITION BY origin, epoch ORDER BY seq)")
-        )
-        found = numbered.groupBy("origin", "epoch", "island").agg(
-            *(sf.expr(text) for text in ("min(seq) AS lo", "max(seq) AS hi", "sum(more) AS more"))
-        )
-        spans = found.toArrow()
-        twice = [(one["origin"], one["epoch"], one["lo"], one["hi"]) for one in spans.to_pylist() if one["more"]]
-        detail = "{} {} in {} to {}".format(*twice[0]) if twice else None
-        yield Check("each row once", table.name, pc.sum(spans["more"]).as_py() or 0, detail)
-        return ledger.known_intervals(spans)
+        found = find_numbers(self._tables, table, _MESSAGES[table]._replace(last_batch=self._counting))
+        yield Check("each row once", table.name, found.more, found.first)
+        return found.identities
+
+    def _bytes(self, table: Table) -> Check:
+        folder = self._tables.of(table)
+        files = [
+            StoredFile(folder, file.place, file.size, (file.tags or {}).get(SHA256))
+            for file in self._tables.files(table)
+        ]
+        return self._prove("the bytes of data files are those that were written", table, files)
+
+    def _prove(self, what: str, table: Table, files: list[StoredFile]) -> Check:
+        proof = prove_bytes(files, full=self._full)
+        return _check(what, table, proof.faults, proof.remark)
 
     # Against the ledger and each other
 
@@ -262,6 +268,7 @@ class _Verifier:
         yield Check("each file is ingested once", LANDING_FILES.name, twice)
         landed = sorted(list_landed(self._landing)) if self._landing.is_there() else []
         others, lacking, unusable, late = [], [], [], []
+        stored = []
         for file in landed:
             try:
                 described = manifest.load_manifest(self._landing, file.removesuffix(".parquet"))
@@ -270,6 +277,7 @@ class _Verifier:
             except ManifestError as error:
                 unusable.append(f"{file}: {error}")
                 continue
+            stored.append(StoredFile(self._landing, file, described.bytes, described.sha256))
             if (known := by_name.get(file)) is None:
                 if (waited := self._waited_s(file)) > fresh_s:
                     late.append(f"{file} waits for {waited:.0f} s")
@@ -280,6 +288,7 @@ class _Verifier:
         yield _check("manifests are those that were ingested", LANDING_FILES, others)
         yield _check("the messages of each manifest", LEDGER, lacking)
         yield _check("landing files can be used", LANDING_FILES, unusable)
+        yield self._prove("the bytes of landing files are those of their manifests", LANDING_FILES, stored)
         missing = find_missing(ingested, [file for file in landed if file not in by_name])
         yield _check("no landing file is missing", LANDING_FILES, [reason for _, reason in missing])
         yield _check("messages are in the tables in time", LANDING_FILES, late)
@@ -299,8 +308,8 @@ class _Verifier:
         return time.time() - (pc.min(landed).as_py() or 0) / 1000
 
 
-def _check(what: str, table: Table, faults: list[str]) -> Check:
-    return Check(what, table.name, len(faults), faults[0] if faults else None)
+def _check(what: str, table: Table, faults: list[str], remark: str | None = None) -> Check:
+    return Check(what, table.name, len(faults), faults[0] if faults else remark)
 
 
 def _differ(what: str, table: Table, numbers: Known) -> Check:

@@ -64,10 +64,10 @@ SECOND = pc.field("batch") == 2
 @pytest.mark.parametrize(
     ("table", "rows", "expected"),
     [
-        (BRONZE_MESSAGES, twice, ("each row once", "bronze_messages", "garage 0000cafe in 1 to 7")),
+        (BRONZE_MESSAGES, twice, ("each row once", "bronze_messages", "garage 0000cafe in 4 to 6")),
         (BRONZE_MESSAGES, fewer, ("each message of the ledger", "bronze_messages", "garage 0000cafe 4")),
         (BRONZE_MESSAGES, renamed, ("no message that the ledger lacks", "bronze_messages", "attic 0000cafe 4 to 6")),
-        (READINGS, twice, ("each row once", "readings", "garage 0000cafe in 1 to 6")),
+        (READINGS, twice, ("each row once", "readings", "garage 0000cafe in 4 to 6")),
         (READINGS, fewer, ("as many rows as each batch has written", "readings", "batch 2: 5 rows, 6 were written")),
         (READINGS, renamed, ("each row has its message in bronze_messages", "readings", "attic 0000cafe 4 to 6")),
         (QUARANTINE, no, ("as many rows as each batch has written", "quarantine", "batch 3: 0 conflicts, 1 were")),

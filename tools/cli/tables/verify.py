@@ -32,6 +32,7 @@ def verify_tables(
             metavar="INTERVAL", parser=parse_interval, help="How long a message may wait in a landing file, such as 5m."
         ),
     ] = "1h",  # type: ignore[assignment]
+    full: Annotated[bool, typer.Option("--full", help="Read the bytes of all files, and not of a sample.")] = False,
     master: Master = MASTER_DEFAULT,
     conf: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as one JSON object.")] = False,
@@ -41,7 +42,7 @@ def verify_tables(
     settings = parse_settings(conf)
     with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings)
-        checks = verify(None, landed, folder, fresh_s=fresh)
+        checks = verify(None, landed, folder, fresh_s=fresh, full=full)
     holds = all(check.holds for check in checks)
     print(json.dumps({"holds": holds, "checks": [_facts(check) for check in checks]}) if as_json else _lines(checks))
     if not holds:
@@ -58,7 +59,7 @@ def _lines(checks: list[Check]) -> str:
             "holds" if one.holds else "FAULT",
             one.table,
             one.check,
-            "" if one.holds else printable(f"{one.faults}: {one.detail}"),
+            (one.detail or "") if one.holds else f"{one.faults}: {one.detail}",
         )
         for one in checks
     ]

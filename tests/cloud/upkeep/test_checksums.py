@@ -1,0 +1,115 @@
+"""Files are proved by their bytes: no flipped bit is overlooked, wherever it is."""
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cloud import verify
+from cloud.storage.local import LocalStorage
+from cloud.tables.data_file import read_columns, write_rows
+from cloud.tables.delta_log import SHA256, DeltaLog
+from cloud.tables.schema import BRONZE_MESSAGES, READINGS
+from cloud.tables.tables import Tables
+from cloud.upkeep import checksums
+from cloud.upkeep.checksums import StoredFile, prove_bytes
+from tests.cloud.lake import Lake
+
+ROWS = pa.table(
+    {"origin": [f"device-{number % 7}" for number in range(5000)], "value": [n * 0.37 for n in range(5000)]}
+)
+
+
+def flip(path: Path, bit: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(content)
+
+
+def written(folder: Path, name: str = "a.parquet") -> StoredFile:
+    """Writes a file as the tables' files are written."""
+    output = LocalStorage(folder).open(name)
+    options = {"compression": "zstd", "use_dictionary": ["origin"], "write_page_checksum": True}
+    pq.write_table(ROWS, output.sink, **options)
+    size, sha256 = output.close()
+    return StoredFile(LocalStorage(folder), name, size, sha256)
+
+
+def test_each_of_a_thousand_flipped_bits_is_noticed(tmp_path: Path, seed: int) -> None:
+    """In pages, their headers, and the footer."""
+    file = written(tmp_path)
+    dice = random.Random(seed)
+    assert prove_bytes([file], full=True) == ([], 1, 0, 1)
+    for _ in range(1000):
+        bit = dice.randrange(file.size * 8)
+        flip(tmp_path / file.name, bit)
+        assert len(prove_bytes([file], full=True).faults) == 1, bit
+        flip(tmp_path / file.name, bit)
+    assert prove_bytes([file], full=True).faults == []
+
+
+def test_without_a_digest_the_checksums_of_pages_are_compared(tmp_path: Path, seed: int) -> None:
+    file = written(tmp_path)._replace(sha256=None)
+    assert prove_bytes([file], full=True) == ([], 1, 0, 1)
+    column = pq.read_metadata(tmp_path / file.name).row_group(0).column(1)
+    data = range(column.data_page_offset + 64, column.data_page_offset + column.total_compressed_size)
+    for at in random.Random(seed).sample(data, 50):
+        flip(tmp_path / file.name, 8 * at)
+        assert len(prove_bytes([file], full=True).faults) == 1, at
+        flip(tmp_path / file.name, 8 * at)
+
+
+def test_a_file_without_any_checksum_is_read_and_counted(tmp_path: Path) -> None:
+    """As versions before this one wrote them."""
+    pq.write_table(ROWS, tmp_path / "old.parquet", compression="zstd")
+    old = StoredFile(LocalStorage(tmp_path), "old.parquet", 1, None)
+    proof = prove_bytes([old, written(tmp_path)], full=True)
+    assert (proof.faults, proof.remark) == ([], "1 files have no checksum")
+    assert read_columns(LocalStorage(tmp_path), "old.parquet").equals(ROWS)
+
+
+def test_a_sample_reads_other_files_each_time_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [written(tmp_path, f"{number}.parquet") for number in range(8)]
+    monkeypatch.setattr(checksums, "SAMPLE_BYTES", 3 * files[0].size)
+    flip(tmp_path / files[0].name, 800)
+    proofs = [prove_bytes(files, full=False) for _ in range(100)]
+    assert {proof.remark for proof in proofs} == {"3 of 8 files were read"}
+    assert {len(proof.faults) for proof in proofs} == {0, 1}
+
+
+def test_a_flipped_bit_in_a_table_or_a_landing_file_is_a_fault_of_verify(lake: Lake) -> None:
+    tables = Tables(lake.spark, lake.folder)
+    (file, *_) = tables.files(READINGS)
+    path = lake.folder / "readings" / file.place
+    flip(path, 8 * (path.stat().st_size // 2))
+    (fault,) = (one for one in verify(lake.spark, lake.landing, lake.folder, full=True) if not one.holds)
+    assert (fault.check, fault.table) == ("the bytes of data files are those that were written", "readings")
+    assert fault.detail == f"{file.place}: its bytes are not those that were written"
+    flip(path, 8 * (path.stat().st_size // 2))
+    landed = min(lake.landing.glob("*.parquet"))
+    flip(landed, 800)
+    (fault,) = (one for one in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12, full=True) if not one.holds)
+    assert fault.check == "the bytes of landing files are those of their manifests"
+
+
+def test_each_file_of_the_tables_has_a_digest_and_checksums_also_behind_a_checkpoint_of_the_log(lake: Lake) -> None:
+    tables = Tables(lake.spark, lake.folder)
+    DeltaLog(lake.folder / BRONZE_MESSAGES.name).write_checkpoint()
+    for table in (BRONZE_MESSAGES, READINGS):
+        for file in Tables(lake.spark, lake.folder).files(table):
+            assert set(file.tags or {}) == {SHA256}
+            bare = StoredFile(tables.of(table), file.place, file.size, None)
+            assert prove_bytes([bare], full=True) == ([], 1, 0, 1)
+
+
+def test_a_corrupt_page_is_not_copied_into_a_new_file(tmp_path: Path) -> None:
+    folder = LocalStorage(tmp_path)
+    rows = BRONZE_MESSAGES.arrow_schema.empty_table()
+    assert write_rows(folder, BRONZE_MESSAGES, 1, rows, {"ingest_date": "2026-01-01"}).tags
+    file = written(tmp_path)
+    column = pq.read_metadata(tmp_path / file.name).row_group(0).column(1)
+    flip(tmp_path / file.name, 8 * (column.data_page_offset + column.total_compressed_size - 9))
+    with pytest.raises(OSError, match="CRC"):
+        read_columns(folder, file.name)
