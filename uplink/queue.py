@@ -66,8 +66,9 @@ class RoutePublisher:
 
     client_id: str
     owner: str
-    incoming: set[int]
+    incoming: dict[int, bytes]
     durable: bool = True
+    released: None = None
 
     @property
     def holding(self) -> "RoutePublisher":
@@ -115,7 +116,7 @@ class RouteQueue:
             if config is not None:
                 log.routes.note_filters(self.consumer, config.sent)
         session = self.consumer + ROUTE_END
-        self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, set()))
+        self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, {}))
         self._network = network
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)

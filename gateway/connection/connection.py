@@ -281,6 +281,7 @@ class Connection:
         services.sessions.note_back(session)
         unreleased = (one for each in visits.sessions.values() for one in each.incoming)
         self._protocol.resume([*session.incoming, *unreleased])
+        self._protocol.repeats = session.released
         self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()
         self._counters.connections_accepted += 1
@@ -390,6 +391,8 @@ class Connection:
             self._session.expiry_s = packet.properties[properties.SESSION_EXPIRY_INTERVAL]
             if self._visits is not None:
                 self._visits.expire_in(self._session.expiry_s)
+        if self._session.released is not None:
+            self._session.released.forget()
         if packet.reason_code == reasons.SUCCESS:
             self._services.wills.discard(self._session.client_id)
             if self._visits is not None:

@@ -85,6 +85,8 @@ def forget_packets(services: Services, session: Session, packet: Connect) -> Non
     """
     if session.link is not None and session.incoming and find_user_property(packet.properties, ANEW_PROPERTY):
         session.incoming.clear()
+        if session.released is not None:
+            session.released.forget()
         services.log.defer(qos2.forget_incoming(session.client_id))
 
 

@@ -3,18 +3,20 @@
 import enum
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Protocol
 
 from gateway.auth.permissions import Access, Permissions
 from gateway.connection.services import Services
+from gateway.connection.waiting import Waiting
 from gateway.limits import Verdict
 from gateway.log_fields import about
 from gateway.message import Message, message_from
 from gateway.network.conditions import Conditions
 from gateway.pace import Pace
 from gateway.sessions.copies import Copies
-from gateway.signals import Signal
+from gateway.sessions.released import Released, digests_in
 from gateway.store import (
     FILTERED,
     GATEWAY,
@@ -42,9 +44,7 @@ TOPICS_REMEMBERED = 4096
 ORIGINS_REMEMBERED = 1024
 logger = logging.getLogger(__name__)
 
-WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
 ORIGIN_SAID = 64  # characters of an origin in a reason string
-WAITING_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client beyond either
 
 
 class Topics(dict[bytes, str]):
@@ -96,7 +96,8 @@ class Owned(Protocol):
 class Publisher(Protocol):
     """What the intake needs of a client's session, or of a route that receives messages.
 
-    ``incoming`` has the packet identifiers of QoS 2 messages that are not released. ``durable`` says whether these are
+    ``incoming`` has the packet identifiers of QoS 2 messages that are not released, with digests, ``released`` those
+    released a moment ago, if these are noted. ``durable`` says whether these are
     noted in the store. ``holding`` has the owner that the messages count for.
     """
 
@@ -107,36 +108,13 @@ class Publisher(Protocol):
     def durable(self) -> bool: ...
 
     @property
-    def incoming(self) -> set[int]: ...
+    def incoming(self) -> dict[int, bytes]: ...
+
+    @property
+    def released(self) -> Released | None: ...
 
     @property
     def holding(self) -> Owned: ...
-
-
-class _Waiting:
-    """The messages of one connection that cannot be stored yet, in the order in which they came, whatever the streams.
-
-    Each has its intake, and the time at which it came. ``room`` is set while more may be read from the client.
-    """
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[Intake, Publish, Message, int]] = []
-        self._bytes = 0
-        self.room = Signal()
-        self.room.set()
-
-    def add(self, intake: "Intake", packet: Publish, message: Message, came_ms: int) -> None:
-        self.messages.append((intake, packet, message, came_ms))
-        self._bytes += message.size
-        if self.are_many:
-            self.room.clear()
-
-    def remove_first(self) -> None:
-        self._bytes -= self.messages.pop(0)[2].size
-
-    @property
-    def are_many(self) -> bool:
-        return len(self.messages) >= WAITING_MOST or self._bytes > WAITING_BYTES_MAX
 
 
 class Answering(Protocol):
@@ -206,7 +184,7 @@ class Intake:
         self._acks = acks
         self._topics = topics
         self._disconnect = disconnect
-        self._waiting: _Waiting = _Waiting() if beside is None else beside._waiting
+        self._waiting: Waiting[Intake] = Waiting() if beside is None else beside._waiting
         self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # the reason code that was logged last
         self._pace = Pace(services.paces, session.holding.owner)
@@ -376,7 +354,8 @@ class Intake:
             notes: list[Work] = []
             if self._session.durable:
                 notes.append(qos2.note_incoming(self._session.client_id, identifiers))
-            self._acks.add(lambda: self._received(identifiers, code, remark), *work, *notes)
+            digests = digests_in(part) if self._session.released is not None else None
+            self._acks.add(lambda: self._received(identifiers, code, remark, digests), *work, *notes)
 
     def _note_seen(self, masks: Masks) -> list[SeenNote]:
         """Notes identities with the messages that came together; returns the work to add for it: one for all of them.
@@ -523,7 +502,11 @@ class Intake:
 
     def take_pubrels(self, identifiers: list[int]) -> None:
         """Releases messages of QoS 2."""
-        notes = [qos2.release_incoming(self._session.client_id, identifiers)] if self._session.durable else []
+        notes: list[Work] = []
+        if self._session.durable:
+            notes.append(qos2.release_incoming(self._session.client_id, identifiers))
+        if self._session.released is not None:
+            notes += self._session.released.release(identifiers)
         self._acks.add(lambda: self._released(identifiers), *notes)
 
     def _check(self, packet: Publish, message: Message, came_ms: int) -> int:
@@ -574,12 +557,19 @@ class Intake:
             answer = PUBACK if packet.qos == 1 else PUBREC
             self._acks.add(lambda: self._answer(answer, [packet_identifier], reason_code))
 
-    def _received(self, identifiers: list[int], reason_code: int, remark: str) -> None:
-        self._session.incoming.update(identifiers)
+    def _received(
+        self, identifiers: list[int], reason_code: int, remark: str, digests: Sequence[bytes] | None = None
+    ) -> None:
+        self._session.incoming.update(zip(identifiers, digests or repeat(b""), strict=False))
+        if self._session.released is not None:
+            self._session.released.note_received(identifiers)
         self._answer(PUBREC, identifiers, reason_code, remark=remark)
 
     def _released(self, identifiers: list[int]) -> None:
-        self._session.incoming.difference_update(identifiers)
+        for identifier in identifiers:
+            self._session.incoming.pop(identifier, None)
+        if self._session.released is not None:
+            self._session.released.note_answered(identifiers)
         self._answer(PUBCOMP, identifiers)
 
     def _answer(

@@ -12,6 +12,7 @@ from gateway.holdings import Holding, Holdings
 from gateway.network.link import BadLink, LinkSettings, decode_link
 from gateway.sessions.absence import drop_while_away
 from gateway.sessions.copies import LinkCopies
+from gateway.sessions.released import Released
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import (
@@ -108,11 +109,14 @@ class Sessions:
     def _restore(self, client_id: str, stored: StoredSession, flows: Iterable[Flow]) -> Session:
         description = stored.description or CORRUPT
         session = self.create(client_id, description.user, description.expiry_s, flows, durable=True)
-        session.incoming = self._log.incoming.pop(client_id, set())
+        session.incoming = self._log.incoming.pop(client_id, {})
+        session.released = Released(self._log.defer, client_id, session.incoming, self._log.released.pop(client_id, {}))
         owed = self._log.owed.pop(client_id, [])
         session.owed.update(dict.fromkeys(owed))
         session.holding.add(sum(one.size for one in owed))
-        session.disconnected_ms = description.disconnected_ms
+        session.disconnected_ms, session.left_at = description.disconnected_ms, description.left_at
+        if session.left_at:
+            session.cursor.note_left(session.left_at)
         session.former_head = self._log.head
         session.note_description()
         session.note_saved(dict(session.unsaved))
@@ -126,7 +130,7 @@ class Sessions:
         for flow in self._log.flows:
             if flow.state != ENDED:
                 flows.setdefault(flow.session, []).append(flow)
-        for client_id in flows.keys() | self._log.incoming.keys() | self._log.owed.keys():
+        for client_id in flows.keys() | self._log.incoming.keys() | self._log.released.keys() | self._log.owed.keys():
             if client_id in sessions or client_id.endswith(ROUTE_END):
                 continue
             for remove in (qos2.forget_incoming, retained.forget_all_owed):
@@ -206,6 +210,8 @@ class Sessions:
         session = self._sessions[client_id] = Session(
             client_id, user, expiry_s, cursor, outgoing, Holding(self._holdings)
         )
+        if durable:
+            session.released = Released(self._log.defer, client_id, session.incoming)
         self._durable += session.durable
         return session
 
@@ -215,12 +221,17 @@ class Sessions:
             session.expiry.cancel()
             session.expiry = None
         session.connection = connection
-        session.disconnected_ms = None
+        session.disconnected_ms, session.left_at = None, 0
         session.expiry_s = expiry_s
+        if session.released is not None:
+            session.released.resume()
 
     def rest(self, session: Session) -> None:
         """Takes its connection from a session, which ends as well or waits for its expiry."""
         session.connection = session.sender = None
+        session.left_at = self._log.head
+        if session.released is not None:
+            session.released.pause()
         if self._keep_or_end(session):
             self._settle(self._subscribers.unfed_cursors(session))
             self._note_away(session)
@@ -266,6 +277,8 @@ class Sessions:
         if session.link is not None:
             self._copies.of(session.client_id).clear()
         session.outgoing.end()
+        if session.released is not None:
+            session.released.pause()
         if session.durable:
             self._log.defer(remove_session(session.client_id))
             self._log.defer(qos2.forget_incoming(session.client_id))

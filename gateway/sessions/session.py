@@ -9,6 +9,7 @@ from gateway.message import Message
 from gateway.network.conditions import Conditions
 from gateway.network.link import FilterSum, LinkSettings, encode_link
 from gateway.network.zones import LOCAL, Side
+from gateway.sessions.released import Released
 from gateway.store import Cursor, Outgoing, Owed, SessionDescription, SessionEntry
 from gateway.subscriptions import Demand, Subscription
 
@@ -34,15 +35,17 @@ class Session:
     ``cursor`` has its own subscriptions and the messages that wait for them, ``shared`` its shared subscriptions by
     their whole topic filter. ``namings`` counts both by how they name their stream. ``demand`` is what both cost,
     ``holding`` the memory that is held for it. ``incoming`` has the packet identifiers of incoming QoS 2 messages
-    that are not released, ``outgoing`` the QoS 2 messages in flight to the client, ``owed`` the retained messages
+    that are not released, with the digests of their contents, ``released`` those released a moment ago if the session
+    is durable, ``outgoing`` the QoS 2 messages in flight to the client, ``owed`` the retained messages
     to be sent. ``user`` is the user that made it, None without an account. ``link`` has the settings of the link
     whose other end it is, None for the session of an ordinary client;
     ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` are those of both ends, and ``is_aside``
     says that the link closes a circle, so that no new messages go over it. ``is_realtime``: the client came through a
     real-time listener, so no neighbour is told what it wants. Up to ``former_head`` messages were stored
     when a former process had the session: it may have sent those that wait. ``connection`` and ``sender`` are set while
-    the client is connected. ``unsaved`` has the rows that the store does not have yet, by topic filter, "" for the
-    session itself, each with the number of its last change.
+    the client is connected. ``left_at`` is the newest position when it left, 0 while it is here. ``unsaved`` has the
+    rows that the store does not have yet, by topic filter, "" for the session itself, each with the number of its last
+    change.
     """
 
     def __init__(
@@ -53,7 +56,8 @@ class Session:
         self.expiry_s = expiry_s
         self.cursor = cursor
         self.outgoing = outgoing
-        self.incoming: set[int] = set()
+        self.incoming: dict[int, bytes] = {}
+        self.released: Released | None = None
         self.owed: dict[Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
         self.namings: dict[str, int] = {}
@@ -69,6 +73,7 @@ class Session:
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
+        self.left_at = 0
         self.expiry: asyncio.TimerHandle | None = None
         self.unsaved: dict[str, int] = {}
         self._changes = 0
@@ -148,4 +153,4 @@ class Session:
 
     def _describe(self) -> SessionDescription:
         link = encode_link(self.link) if self.link else ""
-        return SessionDescription(self.expiry_s, self.disconnected_ms, self.user, link)
+        return SessionDescription(self.expiry_s, self.disconnected_ms, self.user, link, self.left_at)

@@ -168,6 +168,7 @@ class Database:
         self.gaps = log_rows.load_gaps(self._reader)
         self.flows = qos2.load_flows(self._reader)
         self.incoming = qos2.load_incoming(self._reader)
+        self.released = qos2.load_released(self._reader)
         (self._page_size,) = self._writer.execute("PRAGMA page_size").fetchone()
         self.used_bytes, self.free_bytes = self._measure()
         self.owed = retained.load_owed(self._reader)
@@ -183,6 +184,7 @@ class Database:
         # The version is read before anything is written, so that a foreign database is not changed.
         if not schema.version_of(self._writer):
             schema.make(self._writer)  # before there is a WAL, as the page size cannot be changed afterwards
+        self._writer.execute(qos2.RELEASED_SCHEMA)  # which the first stores of this version lack
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
         self._empty_wal()
@@ -227,7 +229,9 @@ class Database:
         own = (self.origin, self.epoch, self._seq + 1, SEQ_MAX)
         self._writer.execute(drops.INSERT, (drops.DAMAGED, drops.GATEWAY, "", *own, 0, now_ms, now_ms))
         self._writer.execute("DELETE FROM incoming")
+        self._writer.execute("DELETE FROM released")
         self.incoming = {}
+        self.released = {}
         self.epoch = marks.draw_epoch()
         logger.warning("message store: %s is a copy: new messages have identities of a new epoch", path)
 

@@ -103,6 +103,7 @@ class MessageLog:
         self._database = database
         self.flows = database.flows
         self.incoming = database.incoming
+        self.released = database.released
         self.owed = database.owed
         self.wills = database.wills
         self.sessions = database.sessions
@@ -302,11 +303,10 @@ class MessageLog:
 
     def passed(self, consumer: str) -> set[int]:
         """Returns the positions of messages that QoS 2 flows have, or that are set aside, and that do not wait."""
-        places = [*filter(None, map(self.saved_position, (consumer, f"{BACKFILL_PREFIX}{consumer}")))]
+        places = filter(None, map(self.saved_position, (consumer, f"{BACKFILL_PREFIX}{consumer}")))
         behind = min(places, default=0)  # no message up to here waits
-        own = (flow for flow in self.flows if flow.source == consumer and flow.position > behind)
-        flows = {position for flow in own for position in flow.positions}
-        return flows | {one.position for one in self.refused.of(consumer)}
+        own = [one.positions for one in self.flows if one.source == consumer and one.position > behind]
+        return {*itertools.chain.from_iterable(own)} | {one.position for one in self.refused.of(consumer)}
 
     def retained_size(self, topic: str) -> int | None:
         """Returns the bytes of a topic's retained message in the file, None if it has none. Raises sqlite3.Error."""

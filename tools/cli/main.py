@@ -110,6 +110,9 @@ COMMANDS = {
     "torture store": Command(
         "tools.lab.torture.store.command:store", "Cut the power of the gateway's store at each write.", "gateway"
     ),
+    "torture clients": Command(
+        "tools.lab.torture.clients.command:clients", "Kill a gateway between common MQTT clients.", "tools"
+    ),
     "torture device": Command(
         "tools.lab.torture.device.command:device",
         "Cut the power and the connections of devices on MicroPython.",

@@ -6,11 +6,13 @@ and where it takes none they go through `receive_data` one by one, which also sa
 Acknowledgements of success have four bytes each, in both versions of MQTT.
 """
 
+import enum
 import sys
 from array import array
 from struct import pack
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from wire.codec.publish import Publish
 from wire.connection import RECEIVE_MAXIMUM_DEFAULT, Connection
 from wire.connection.client import ClientConnection
 from wire.connection.server import ServerConnection
@@ -19,6 +21,7 @@ from wire.connection.states import (
     AWAIT_PUBACK,
     AWAIT_PUBCOMP,
     AWAIT_PUBREC,
+    AWAIT_PUBREL,
     CONNECTED,
     DONE,
     INCOMING,
@@ -28,7 +31,7 @@ from wire.connection.states import (
 )
 from wire.connection.windows import NO_PLACE, ReceiveWindow, SendWindow
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
-from wire.properties import MAXIMUM_QOS
+from wire.properties import MAXIMUM_QOS, TOPIC_ALIAS
 from wire.reasons import SUCCESS, UNSPECIFIED_ERROR
 
 LOOKS = 4  # at the window in one retry interval
@@ -167,8 +170,34 @@ class BulkConnection(Connection):
         self.packets_sent += 1
 
 
+class Repeat(enum.Enum):
+    """What a QoS 2 PUBLISH is under a packet identifier that may be known: the same message again, another one, or not
+    known."""
+
+    KNOWN = "known"
+    OTHER = "other"
+    UNKNOWN = "unknown"
+
+
+class Repeats(Protocol):
+    """Knows messages of earlier connections.
+
+    ``is_expecting`` says whether any message may be one of them, and ``note_new`` that one is not. ``look_at`` is asked
+    about QoS 2 messages one by one.
+    """
+
+    @property
+    def is_expecting(self) -> bool: ...
+
+    def note_new(self) -> None: ...
+
+    def look_at(self, packet: Publish) -> Repeat: ...
+
+
 class BulkServerConnection(BulkConnection, ServerConnection):
-    """The server's end."""
+    """The server's end. ``repeats`` knows messages of earlier connections, None where it is not asked."""
+
+    repeats: Repeats | None = None
 
     def note_received(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -179,7 +208,28 @@ class BulkServerConnection(BulkConnection, ServerConnection):
         self._note_progress(size)
 
     def take_publishes(self, identifiers: list, qos: int) -> bool:
+        if self.repeats is not None and self.repeats.is_expecting:
+            if qos == 2:
+                return False
+            self.repeats.note_new()
         return qos <= self._announced.get(MAXIMUM_QOS, 2) and super().take_publishes(identifiers, qos)
+
+    def _handle_publish(self, packet: Publish) -> Publish | None:
+        if self.repeats is not None and packet.packet_identifier is not None:
+            if TOPIC_ALIAS in packet.properties:
+                self._resolve_alias(packet)
+            if packet.qos == 2:
+                self._look_at(packet.packet_identifier, self.repeats.look_at(packet))
+            elif not packet.dup:
+                self.repeats.note_new()
+        return super()._handle_publish(packet)
+
+    def _look_at(self, identifier: int, found: Repeat) -> None:
+        """The window answers a known message with PUBREC; another one is new [MQTT-4.3.3-12]."""
+        if found is Repeat.KNOWN:
+            self._receive_window.resume(identifier)
+        elif found is Repeat.OTHER:
+            self._receive_window.forget(identifier)
 
 
 class BulkClientConnection(BulkConnection, ClientConnection):
@@ -283,6 +333,11 @@ class BulkReceiveWindow(ReceiveWindow):
             return False
         states.update(opened)
         return True
+
+    def forget(self, identifier: int) -> None:
+        """A message that waits for its PUBREL was given up: its packet identifier stands for a new one."""
+        if self.state(identifier) == AWAIT_PUBREL and self._states.pop(identifier) & NO_PLACE:
+            self._resumed -= 1
 
     def release_all(self, identifiers: list) -> bool:
         """Takes PUBRELs; False, and nothing is taken, unless all messages wait for theirs."""

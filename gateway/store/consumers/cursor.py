@@ -83,19 +83,16 @@ class Cursor:
         always_counts: bool = False,
     ) -> None:
         self.consumer, self.durable = consumer, durable
-        self.filters = Subscriptions()
-        self.rights = Rights()
+        self.filters, self.rights = Subscriptions(), Rights()
         self.may_be_taken: Callable[[str], bool] = everything
         self.reason_to_drop: ReasonToDrop | None = None
         self.not_from: Container[str] = ()
         self.closed, self.takes_qos_0, self.takes_new = False, False, True
         self.always_counts = always_counts
         self.tally = Tally(always_counts or log.counts_backlogs, log.topic_shares())
-        self._log = log
-        self.window = window
+        self._log, self.window = log, window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         self.offered: Callable[[Message], None] | None = None
-        self._unsubscribed_up_to = 0
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
         self._unacknowledged: OrderedDict[int, InFlight] = OrderedDict()
@@ -113,10 +110,13 @@ class Cursor:
         self._evicted: dict[int, EvictedMessage] = {}  # evicted messages in flight, by packet identifier
         self._late: dict[int, int] = {}  # positions of deliveries that were held back before, by packet identifier
         self._refused: dict[int, str] = {}  # topic names of refused deliveries, by packet identifier
-        self._changes = self._considered = 0  # of the members' access rules
+        self._unsubscribed_up_to = self._changes = self._considered = 0  # of the members' access rules
         self._news = Signal()
         self._wake: Callable[[], None] | None = None
         self._fetch_queue, self.fetching = asyncio.Lock(), asyncio.Lock()
+
+    def note_left(self, head: int) -> None:  # its client left when this was the newest position
+        self._dup_up_to = (min(head, self._dup_up_to[0]), self._dup_up_to[1])
 
     @property
     def place(self) -> str:

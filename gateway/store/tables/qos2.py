@@ -8,7 +8,8 @@ next start goes on, as a client may still have something under those before it.
 A route's column batch is one flow for all of its messages.
 
 The packet identifier of an incoming message is written in the transaction that stores the message, so that a PUBLISH
-that is sent again after a crash is known.
+that is sent again after a crash is known. A released one is noted with the digest of its content in the table
+`released`, for the seconds in which its PUBCOMP may be lost.
 """
 
 import sqlite3
@@ -58,12 +59,24 @@ AND NOT EXISTS (
     WHERE cursor.consumer IN (flow.source, '{BACKFILL_PREFIX}' || flow.source) AND cursor.position < flow.position
 )
 """
+RELEASED_SCHEMA = """
+CREATE TABLE IF NOT EXISTS released (
+    session TEXT NOT NULL,
+    packet_identifier INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (session, packet_identifier)
+) STRICT, WITHOUT ROWID
+"""
+NOTE_RELEASED = "INSERT OR REPLACE INTO released VALUES (?, ?, ?)"
+FORGET_RELEASED = "DELETE FROM released WHERE session = ? AND packet_identifier = ?"
 NOTE_INCOMING = "INSERT OR IGNORE INTO incoming VALUES (?, ?)"
 RELEASE_INCOMING = "DELETE FROM incoming WHERE session = ? AND packet_identifier = ?"
-FORGET_INCOMING = "DELETE FROM incoming WHERE session = ?"
+FORGET_INCOMING = "DELETE FROM incoming WHERE session = ?", "DELETE FROM released WHERE session = ?"
 
 Write = Callable[[sqlite3.Connection], None]
 Ranges = tuple[tuple[int, int], ...]
+Digests = dict[int, bytes]
+"""Packet identifiers of incoming messages with the digests of their contents, empty where one is not known."""
 
 
 @dataclass(slots=True)
@@ -157,12 +170,33 @@ def end_all(session: str) -> Write:
     return lambda connection: _write_all(connection, END_ALL, [(session,)])
 
 
-def load_incoming(connection: sqlite3.Connection) -> dict[str, set[int]]:
-    """Returns the packet identifiers of incoming messages that are not released, by session."""
-    found: dict[str, set[int]] = {}
-    for session, packet_identifier in connection.execute("SELECT session, packet_identifier FROM incoming"):
-        found.setdefault(session, set()).add(packet_identifier)
+def load_incoming(connection: sqlite3.Connection) -> dict[str, Digests]:
+    """Returns the packet identifiers of incoming messages that are not released, by session; no digest is known."""
+    return _by_session(connection, "SELECT session, packet_identifier, x'' FROM incoming")
+
+
+def load_released(connection: sqlite3.Connection) -> dict[str, Digests]:
+    """Returns the incoming messages that were released shortly before their connections ended, by session."""
+    return _by_session(connection, "SELECT session, packet_identifier, digest FROM released")
+
+
+def _by_session(connection: sqlite3.Connection, query: str) -> dict[str, Digests]:
+    found: dict[str, Digests] = {}
+    for session, packet_identifier, digest in connection.execute(query):
+        found.setdefault(session, {})[packet_identifier] = digest
     return found
+
+
+def note_released(session: str, digests: Digests) -> Write:
+    """Returns the work that notes messages whose PUBCOMP may not reach the client."""
+    rows = [(session, packet_identifier, digest) for packet_identifier, digest in digests.items()]
+    return lambda connection: _write_all(connection, NOTE_RELEASED, rows)
+
+
+def forget_released(session: str, packet_identifiers: Iterable[int]) -> Write:
+    """Returns the work that forgets such messages."""
+    rows = [(session, packet_identifier) for packet_identifier in packet_identifiers]
+    return lambda connection: _write_all(connection, FORGET_RELEASED, rows)
 
 
 def note_incoming(session: str, packet_identifiers: list[int]) -> Write:
@@ -178,8 +212,13 @@ def release_incoming(session: str, packet_identifiers: list[int]) -> Write:
 
 
 def forget_incoming(session: str) -> Write:
-    """Returns the work that forgets all incoming messages of an ended session."""
-    return lambda connection: _write_all(connection, FORGET_INCOMING, [(session,)])
+    """Returns the work that forgets all incoming messages of an ended session, released ones too."""
+
+    def forget(connection: sqlite3.Connection) -> None:
+        for statement in FORGET_INCOMING:
+            connection.execute(statement, (session,))
+
+    return forget
 
 
 def _flow_from(row: tuple[Any, ...]) -> Flow:

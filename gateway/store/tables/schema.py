@@ -36,6 +36,7 @@ TABLES = f"""
 {sessions.SCHEMA}
 {endings.SCHEMA}
 {qos2.SCHEMA}
+{qos2.RELEASED_SCHEMA};
 {retained.SCHEMA}
 {wills.SCHEMA}
 {drops.SCHEMA}

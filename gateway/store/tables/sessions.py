@@ -34,13 +34,15 @@ class SessionDescription(msgspec.Struct, frozen=True):
 
     ``disconnected_ms`` is the Unix time at which its connection ended, None while it is connected. ``user`` is the user
     that made it. ``link`` has the settings of the link whose other end it is, as `gateway.network.link` encodes them,
-    and "" for a session of an ordinary client.
+    and "" for a session of an ordinary client. ``left_at`` is the newest position in the log when its connection ended,
+    0 while it is connected, or if that is not known.
     """
 
     expiry_s: int
     disconnected_ms: int | None
     user: str | None = None
     link: str = ""
+    left_at: int = 0
 
 
 SessionEntry = SessionDescription | Subscription

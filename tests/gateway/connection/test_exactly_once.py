@@ -3,9 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from tests.gateway.steps import started
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, connected, running, subscribed
+from tests.gateway.support import Client, connected, joined, running, subscribed
 from wire.codec.packets import Pubcomp, Publish, Pubrec, Pubrel
 from wire.errors import Closed
 
@@ -135,6 +137,28 @@ async def test_each_message_arrives_once_over_kills_of_the_gateway_and_cut_lines
     await reading
     assert sorted(subscriber.received) == list(range(count))
     assert await gateway.stop() == 0
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+async def test_what_was_published_after_a_client_left_comes_without_dup_after_a_restart(
+    tmp_path: Path, is_killed: bool, qos: int
+) -> None:
+    """[MQTT-4.3.2-2, MQTT-4.3.3-2; 3.1.1 MQTT-4.3.2-1]"""
+    gateway = await started(tmp_path)
+    subscriber = await joined(gateway.port, "subscriber", "a", options=qos)
+    publisher = await Client("publisher").connect(gateway.port)
+    publish = publisher.publish if qos == 1 else publisher.publish_once
+    await publish("a", b"1")
+    await subscriber.expect(Publish)  # and does not acknowledge it
+    await subscriber.disconnect()
+    await publish("a", b"2")
+    await publish("b", b"the session is saved")
+    await (gateway.kill if is_killed else gateway.stop)()
+    await gateway.start()
+    subscriber = await Client("subscriber").connect(gateway.port)
+    packets = [await subscriber.expect(Publish) for _ in range(2)]
+    assert [(packet.payload, packet.dup) for packet in packets] == [(b"1", True), (b"2", False)]
 
 
 async def test_a_session_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -1,0 +1,188 @@
+"""Incoming QoS 2 messages whose PUBCOMP may be lost: some clients publish them a second time.
+
+paho 2.2 does so if it tries twice to connect again, as while a gateway restarts: a message whose PUBREC it has had goes
+again as a PUBLISH, with DUP 0 and under its packet identifier, instead of its PUBREL. If the PUBREL had arrived and the
+PUBCOMP was lost, the identifier is free, and by the standard the PUBLISH is a new message [MQTT-4.3.3-12]::
+
+    client                      gateway
+      │ ─── PUBLISH 7 ─────────► │ stored
+      │ ◄── PUBREC 7 ─────────── │
+      │ ─── PUBREL 7 ──────────► │ released, and noted here
+      │      ✗ ◄── PUBCOMP 7 ─── │ the connection ends
+      │ ─── PUBLISH 7, DUP 0 ──► │ the same content: answered with PUBREC, not stored again
+
+It counts as the same message only where all of this holds:
+
+- it comes over the next connection of the session, under the same packet identifier, with the same topic and payload;
+- nothing new came before it over that connection: paho sends what is unfinished first, in its order;
+- the PUBREL came KEPT_S or less before the end of the former connection, which ended without DISCONNECT;
+- nothing proves that the PUBCOMP has arrived: a PUBREL answers a PUBREC, so all that was sent before that has;
+- its client does not give an identifier again soon, as one that begins at 1 for each message does.
+"""
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+
+from gateway.message import Message
+from gateway.store import PublishBatch, Work, qos2
+from wire.bulk.connection import Repeat
+from wire.bulk.content_digest import content_digest
+from wire.bulk.publishes import read_publishes
+from wire.codec.packets import Publish
+
+KEPT_S = 10.0  # beyond it a PUBCOMP has arrived, or the line has reported that it has not
+KEPT_MOST = 1000  # messages of a session; a client has fewer in flight
+
+
+def digests_in(part: Message | PublishBatch) -> list[bytes]:
+    """Returns the digest of each message."""
+    if isinstance(part, Message):
+        return [content_digest(part.topic, part.payload)]
+    # Its messages are not made yet, as they get their identities with the store.
+    return [content_digest(topic, payload) for topic, payload, *_ in read_publishes(part.packets, part.level)]
+
+
+class Released:
+    """The messages of one durable session that were released a moment ago.
+
+    Args:
+        defer: writes work with the next commit.
+        session: the session's name.
+        incoming: the session's messages that are not released.
+        stored: what was in the file at the start.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_defer",
+        "_digests",
+        "_incoming",
+        "_is_first",
+        "_marks",
+        "_numbers",
+        "_reuses",
+        "_session",
+        "_timer",
+        "_times",
+    )
+
+    def __init__(
+        self,
+        defer: Callable[[Work], None],
+        session: str,
+        incoming: qos2.Digests,
+        stored: qos2.Digests | None = None,
+    ) -> None:
+        self._defer = defer
+        self._session = session
+        self._incoming = incoming
+        self._digests: qos2.Digests = stored or {}
+        self._times: dict[int, float] = {}
+        self._answered = 0  # PUBCOMPs over this connection
+        self._numbers: dict[int, int] = {}  # of the PUBCOMPs of these messages among them
+        self._marks: dict[int, int] = {}  # how many there were when a message had its PUBREC
+        self._is_first = False
+        self._reuses = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether the next PUBLISH may be one of these: nothing new has come over the connection."""
+        return self._is_first
+
+    def resume(self) -> None:
+        """The client is back."""
+        self._is_first = bool(self._digests)
+        now_s = asyncio.get_running_loop().time()
+        self._times = dict.fromkeys(self._digests, now_s)
+        self._answered, self._numbers, self._marks = 0, {}, {}
+        self._set_timer()
+
+    def pause(self) -> None:
+        """The connection has ended."""
+        self._is_first = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def forget(self) -> None:
+        """The client has said that it goes, so it has had the PUBCOMPs, or its identifiers begin anew."""
+        self._forget(list(self._digests))
+
+    def note_new(self) -> None:
+        """A new message has come over the connection."""
+        self._is_first = False
+
+    def look_at(self, packet: Publish) -> Repeat:
+        """Says what a QoS 2 PUBLISH is that came over the connection."""
+        identifier = packet.packet_identifier
+        assert identifier is not None
+        is_held = identifier in self._incoming
+        if not (is_held or self._is_first):
+            return Repeat.UNKNOWN
+        digest = content_digest(packet.topic, packet.payload)
+        if is_held:
+            known = self._incoming[identifier] or digest
+            self._incoming[identifier] = digest
+            return Repeat.KNOWN if known == digest else Repeat.OTHER
+        if self._digests.get(identifier) == digest:
+            self._drop([identifier])  # it is in the file until it is released again
+            self._incoming[identifier] = digest
+            return Repeat.KNOWN
+        self._is_first = self._is_first and packet.dup
+        return Repeat.UNKNOWN
+
+    def note_received(self, packet_identifiers: list[int]) -> None:
+        """PUBRECs go out."""
+        self._marks.update(dict.fromkeys(packet_identifiers, self._answered))
+
+    def note_answered(self, packet_identifiers: list[int]) -> None:
+        """PUBCOMPs go out."""
+        for one in packet_identifiers:
+            self._answered += 1
+            if one in self._digests:
+                self._numbers[one] = self._answered
+
+    def release(self, packet_identifiers: list[int]) -> list[Work]:
+        """Returns the work that notes released messages, which are still among the incoming ones."""
+        if self._reuses:
+            return []
+        digests = {one: self._incoming.get(one, b"") for one in packet_identifiers}
+        digests = {one: digest for one, digest in digests.items() if digest}
+        if not self._digests.keys().isdisjoint(digests):
+            self._reuses = True
+            self.forget()
+            return []
+        mark = max((self._marks.pop(one, 0) for one in packet_identifiers), default=0)
+        arrived = [one for one, number in self._numbers.items() if number <= mark]
+        self._digests.update(digests)
+        self._times.update(dict.fromkeys(digests, asyncio.get_running_loop().time()))
+        self._set_timer()
+        works: list[Work] = [qos2.note_released(self._session, digests)] if digests else []
+        arrived += [one for one in islice(self._digests, max(0, len(self._digests) - KEPT_MOST)) if one not in arrived]
+        if arrived:
+            self._drop(arrived)
+            works.append(qos2.forget_released(self._session, arrived))
+        return works
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._digests:
+            self._timer = asyncio.get_running_loop().call_later(KEPT_S, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        until_s = asyncio.get_running_loop().time() - KEPT_S
+        self._forget([one for one in self._digests if self._times.get(one, 0.0) <= until_s])
+        self._set_timer()
+
+    def _forget(self, packet_identifiers: list[int]) -> None:
+        if packet_identifiers:
+            self._drop(packet_identifiers)
+            self._defer(qos2.forget_released(self._session, packet_identifiers))
+
+    def _drop(self, packet_identifiers: list[int]) -> None:
+        for one in packet_identifiers:
+            del self._digests[one]
+            self._times.pop(one, None)
+            self._numbers.pop(one, None)

@@ -1,0 +1,1 @@
+"""Common MQTT clients through kills, stops and cut lines of a gateway."""

@@ -1,0 +1,60 @@
+"""``holdfast torture clients``: common clients, and a gateway that is killed, stopped and cut off."""
+
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tools.cli.failure import failing_on
+from tools.cli.paths import memory_folder
+from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.clients.run import FAULTS, Outcome, run
+
+
+def clients(
+    runs: Annotated[int, typer.Option(min=1, help="How many runs, each with a new gateway.")] = 20,
+    publishers: Annotated[int, typer.Option(min=1, help="How many publishers with paho in each run.")] = 10,
+    messages: Annotated[int, typer.Option(min=1, help="How many messages of each publisher.")] = 1_000,
+    faults: Annotated[int, typer.Option(min=0, help="How many kills, stops and cuts in each run.")] = 6,
+    subscribers: Annotated[bool, typer.Option(help="Let subscribers of all kinds watch.")] = True,
+    seed: Annotated[int, typer.Option(help="The seed of the first run; each run has the next one.")] = 1,
+    quick: Annotated[bool, quick_option(runs=1, publishers=2, messages=100, faults=2)] = False,
+    as_json: Annotated[bool, JSON_OPTION] = False,
+) -> None:
+    """Let common clients exchange messages while their gateway is killed and stopped, and lines are cut.
+
+    Ends with 1 if a message of QoS 2 is lost or stored twice, if a subscriber at QoS 1 does not show one, or if a
+    subscriber at QoS 2 does not show each once.
+    """
+    started = time.monotonic()
+    outcome = Outcome()
+    with failing_on(ProcessFailed, OSError, command="torture clients"):
+        for number in range(runs):
+            before = len(outcome.violations)
+            kinds = random.Random(seed + number).choices(FAULTS, k=faults)
+            with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+                asyncio.run(run(outcome, Path(folder), seed + number, publishers, messages, kinds, subscribers))
+            found = outcome.violations[before:] or ["holds"]
+            print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
+    more = asdict(outcome)
+    messages, lost, twice, violations = (more.pop(key) for key in ("messages", "lost", "stored_twice", "violations"))
+    judgement = Judgement(outcome.holds, seed, messages, lost, twice, None, violations, more)
+    end_judged("torture", "clients", judgement, time.monotonic() - started, _lines(outcome), as_json)
+
+
+def _lines(outcome: Outcome) -> Iterator[str]:
+    struck = ", ".join(f"{count} {fault}s" for fault, count in sorted(outcome.faults.items()))
+    yield f"{outcome.runs} runs with {outcome.publishers} publishers, {struck}"
+    yield f"{outcome.messages} messages at QoS 2; {outcome.lost} lost, {outcome.stored_twice} stored twice"
+    for name, figures in sorted(outcome.shown.items()):
+        yield f"{name}: of {figures['messages']} not shown {figures['missing']}, again {figures['again']}"
+    yield "HOLDS" if outcome.holds else "DOES NOT HOLD"
+    yield from (f"  {violation}" for violation in outcome.violations)
