@@ -11,6 +11,8 @@ from tools.lab.bench.figure import Figure
 from tools.lab.testing.process import ProcessFailed
 
 MESSAGES_A_CPU_SECOND = 80_000
+RATE_FROM = 1_000_000
+"""With fewer messages the start of Spark takes more processor time than they, and the rate has no goal."""
 PEAK_BYTES = 2_000_000_000
 LANDING_BYTES = 16
 FLAT = 1.2
@@ -31,8 +33,9 @@ class Cold(NamedTuple):
     def figures(self) -> list[Figure]:
         name = "messages a CPU second, cold start, with readings"
         size = self.landed / self.messages
+        goal = MESSAGES_A_CPU_SECOND if self.messages >= RATE_FROM else None
         return [
-            Figure(name, "1/s", self.messages / self.cpu_s, None, MESSAGES_A_CPU_SECOND),
+            Figure(name, "1/s", self.messages / self.cpu_s, None, goal),
             self.peak(),
             Figure("landing bytes a message, with manifest", "B", size, None, LANDING_BYTES, at_most=True),
         ]

@@ -19,13 +19,13 @@ from tools.lab.testing.client import UnexpectedEvent
 
 TITLE = "a network of gateways, beside a chain of NATS leaf nodes and mosquitto's bridge"
 QUICK = {
-    "asked": 200,
-    "filters": 5_000,
-    "seconds": 0.8,
-    "gateways": 100,
-    "messages": 20_000,
-    "datagrams": 100_000,
-    "exported": 5_000,
+    "asked": 50,
+    "filters": 2_000,
+    "seconds": 0.4,
+    "gateways": 50,
+    "messages": 10_000,
+    "datagrams": 30_000,
+    "exported": 2_000,
 }
 FIRST_MESSAGES_SHARE = 10  # one measurement of a first message for so many requests
 
