@@ -19,9 +19,9 @@ from tools.lab.testing.client import UnexpectedEvent
 
 TITLE = "a network of gateways, beside a chain of NATS leaf nodes and mosquitto's bridge"
 QUICK = {
-    "asked": 50,
+    "asked": 20,
     "filters": 2_000,
-    "seconds": 0.4,
+    "seconds": 0.2,
     "gateways": 50,
     "messages": 10_000,
     "datagrams": 30_000,
