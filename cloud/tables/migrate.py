@@ -43,7 +43,7 @@ def migrate(tables: Tables) -> None:
         _refuse_lost(tables)
     tables.create_missing()
     for table in sorted(old, key=lambda one: one is BATCHES):  # `readings` are migrated by the help of `batches`
-        if _version(tables, table) in (2, 3):  # versions 3 and 4 only add tables
+        if _version(tables, table) >= 2:  # later versions add tables, and columns that older rows have not
             tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
             continue
         rows = _from_version_1(tables, table)
@@ -90,6 +90,8 @@ def _add_to_ledger(_: Tables, rows: DataFrame) -> DataFrame:
 
 
 def _add_to_readings(tables: Tables, rows: DataFrame) -> DataFrame:
+    if "historical" not in rows.columns:
+        rows = rows.withColumn("historical", sf.lit(None).cast("boolean"))
     if "event_time" in rows.columns:
         return rows
     dates = tables.read(BATCHES).select("batch", sf.to_date("planned_at").alias("ingest_date"))

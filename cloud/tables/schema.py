@@ -174,7 +174,15 @@ READINGS = Table(
         _RECEIVED_AT,
         Column("event_time", "timestamp", "the best time that was known when the row was added", required=True),
         Column("event_time_by", "string", "where event_time comes from: device, gateway or landing", required=True),
-        Column("quality", "string", "good, or wrong time: the device told a time that cannot be", required=True),
+        Column(
+            "quality",
+            "string",
+            "good, or wrong time: the device told a time that cannot be; or bad, stale or uncertain, as it said",
+            required=True,
+        ),
+        Column(
+            "historical", "boolean", "whether the device stored the value and sent it later; null if it said nothing"
+        ),
         Column("event_date", "date", "the date of event_time", required=True),
         *(_BATCH, _INGEST_DATE),
     ),

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from contextlib import suppress
 from typing import Any
 
 DEPTH_MAX = 32
@@ -9,11 +10,14 @@ DEPTH_MAX = 32
 ITEMS_MAX = 2_000_000
 """The most items, also within others: a byte of an empty map takes a hundred bytes of memory when it is decoded. The
 largest pack has 100,000 records, of five or six fields."""
-DECIMAL_FRACTION = 4
-"""The tag whose content becomes a float (section 3.4.4). Other tags are dropped, and their content is kept."""
+_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM, _DECIMAL_FRACTION, _BIGFLOAT = 2, 3, 4, 5
+"""The tags whose content becomes a number (sections 3.4.3 and 3.4.4). Others are dropped, and their content is kept."""
+BIGNUM_MAX = 128
+"""The longest bignum (bytes) that becomes a number: it is within what a double carries."""
 _UNSIGNED, _NEGATIVE, _BYTES, _TEXT, _ARRAY, _MAP, _TAG, _SIMPLE = range(8)
 _INDEFINITE = 31
 _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
+_ONE_BYTE, _SIMPLE_MIN = 24, 32  # simple values of two bytes begin at 32 (section 3.3)
 _SIMPLE_VALUES = {20: False, 21: True, 22: None, 23: None}
 _BREAK = object()
 
@@ -64,8 +68,7 @@ class _Reader:
                 return [self.item(depth - 1) for _ in range(self._fitting(argument))]
             case 5:
                 return _pairs([self.item(depth - 1) for _ in range(2 * self._fitting(argument))])
-        content = self.item(depth - 1)
-        return _decimal(content) if argument == DECIMAL_FRACTION else content
+        return _tagged(argument, self.item(depth - 1))
 
     def _indefinite(self, major: int, depth: int) -> Any:
         """Reads items up to the break (section 3.2)."""
@@ -88,6 +91,8 @@ class _Reader:
         if info == _INDEFINITE and breakable:
             return _BREAK
         if info not in _SIMPLE_VALUES:
+            if info == _ONE_BYTE and (info := self._take(1)[0]) < _SIMPLE_MIN:
+                raise NotCbor(f"simple value {info} at byte {start} has one byte too many")
             raise NotCbor(f"simple value {info} at byte {start} is not known")
         return _SIMPLE_VALUES[info]
 
@@ -130,11 +135,44 @@ def _pairs(items: list[Any]) -> dict[Any, Any]:
     return pairs
 
 
+def _tagged(tag: int, content: Any) -> Any:
+    if tag in (_POSITIVE_BIGNUM, _NEGATIVE_BIGNUM):
+        return _bignum(content, tag == _NEGATIVE_BIGNUM)
+    if tag == _DECIMAL_FRACTION:
+        return _decimal(content)
+    return _bigfloat(content) if tag == _BIGFLOAT else content
+
+
+def _bignum(content: Any, negative: bool) -> int:
+    if not isinstance(content, bytes):
+        raise NotCbor("a bignum is no byte string")
+    if len(content) > BIGNUM_MAX:
+        raise NotCbor(f"a bignum has {len(content)} bytes; up to {BIGNUM_MAX} are a number")
+    number = int.from_bytes(content, "big")
+    return -1 - number if negative else number
+
+
 def _decimal(content: Any) -> float:
     """Returns the double nearest to mantissa · 10 ^ exponent."""
-    match content:
-        case [int(exponent), int(mantissa)]:
-            number = float(f"{mantissa}e{exponent}")
-            if math.isfinite(number):
-                return number
+    if parts := _parts(content):
+        exponent, mantissa = parts
+        number = float(f"{mantissa}e{exponent}")
+        if math.isfinite(number):
+            return number
     raise NotCbor("a decimal fraction is no finite number")
+
+
+def _bigfloat(content: Any) -> float:
+    """Returns the double nearest to mantissa · 2 ^ exponent."""
+    if parts := _parts(content):
+        exponent, mantissa = parts
+        with suppress(OverflowError):
+            return math.ldexp(mantissa, exponent)
+    raise NotCbor("a bigfloat is no finite number")
+
+
+def _parts(content: Any) -> tuple[int, int] | None:
+    """Returns the exponent and the mantissa in the content of a tag; None for other content."""
+    if isinstance(content, list) and list(map(type, content)) == [int, int]:
+        return content[0], content[1]
+    return None

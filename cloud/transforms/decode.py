@@ -22,6 +22,9 @@ _FIELDS = {
     "value_bool": pa.bool_(),
     "value_data": pa.binary(),
     "sum": pa.float64(),
+    "quality": pa.string(),
+    "historical": pa.bool_(),
+    "relative": pa.duration("us"),
 }
 """The fields of a Record in their order, with their types."""
 _RECORD = pa.struct(list(_FIELDS.items()))
@@ -34,11 +37,18 @@ def decode_payloads(
     content_types: Sequence[str | None],
     own: Sequence[OwnDecoder] = (),
     births: Births | None = None,
+    received_us: Sequence[int | None] = (),
+    landed_us: Sequence[int | None] = (),
 ) -> pa.Array:
-    """Returns a struct for each payload, of its `records` or its `problem`; of None both are null."""
+    """Returns a struct for each payload, of its `records` or its `problem`; of None both are null.
+
+    received_us, landed_us: of each payload (µs since 1970), as in Message; empty if they are not known.
+    """
+    unknown = [None] * len(payloads)
+    columns = (topics, content_types, payloads, received_us or unknown, landed_us or unknown)
     messages = (
-        Message(topic, content_type, payload)
-        for payload, topic, content_type in zip(payloads, topics, content_types, strict=True)
+        Message(topic, content_type, payload, received, landed)
+        for topic, content_type, payload, received, landed in zip(*columns, strict=True)
         if payload is not None
     )
     # A batch has thousands of records and no cycles. The collector would look through all of them again and again.

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cloud.transforms.json_values import decode_json
+from cloud.transforms.json_values import decode_cbor, decode_json
 from cloud.transforms.own_decoders import OwnDecoder, first_match, load_function
 from cloud.transforms.record import (
     PAYLOAD_MAX,
@@ -23,9 +23,10 @@ from cloud.transforms.record import (
     Record,
     Undecodable,
 )
+from cloud.transforms.sender.quality import WORDS
 from cloud.transforms.senml import resolve, resolve_cbor
 from cloud.transforms.sparkplug import Births, decode_sparkplug, is_sparkplug
-from cloud.transforms.text_values import content_type_of, decode_csv, decode_value
+from cloud.transforms.text_values import content_type_of, decode_csv, decode_value, strip_text
 from wire import topics
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch
@@ -36,8 +37,9 @@ PROBLEM_MAX = 500
 Outcome = list[Record] | str
 """What a message resolves to: its records or its problem."""
 _Decode = Callable[[Message], list[Record]]
-_ARRAYS_OF_CBOR = range(0x80, 0xA0)  # no text begins with these bytes, in UTF-8
+_CBOR = range(0x80, 0xC0)  # arrays and maps begin with these bytes, and no text in UTF-8 does
 _COUNT_MAX = 2**63
+_DAYS_US = 2**28 * 1_000_000  # as in SenML
 _NO_BIRTHS = Births()
 
 
@@ -169,6 +171,10 @@ def _check(record: Record) -> None:
         raise Undecodable(f"time {record.time_us} µs is outside the years 1 to 9999")
     if any(not -_COUNT_MAX <= count < _COUNT_MAX for count in (record.boot_id, record.uptime_ms) if count is not None):
         raise Undecodable("a boot id or an uptime has more than 64 bits")
+    if record.quality is not None and record.quality not in WORDS:
+        raise Undecodable(f"quality {record.quality!r} is none of {', '.join(WORDS)}")
+    if record.relative_us is not None and not -_DAYS_US <= record.relative_us <= _DAYS_US:
+        raise Undecodable(f"{record.relative_us} µs from now is further than {_DAYS_US} µs")
     for text in (record.device, record.metric, record.unit, record.value_string):
         if text is not None:
             text.encode()
@@ -180,15 +186,15 @@ def _check(record: Record) -> None:
 def _guess(message: Message) -> list[Record]:
     """Decodes a payload that has no content type and speaks for itself."""
     payload = message.payload
-    if payload[:1] and payload[0] in _ARRAYS_OF_CBOR:
-        return resolve_cbor(payload)
-    if payload.lstrip()[:1] in (b"[", b"{", b'"'):
+    if payload[:1] and payload[0] in _CBOR:
+        return decode_cbor(message)
+    if strip_text(payload)[:1] in (b"[", b"{", b'"'):
         return decode_json(message)
     return decode_value(message)
 
 
 def _decode_senml(message: Message) -> list[Record]:
-    return resolve(message.payload)
+    return resolve(strip_text(message.payload))
 
 
 def _decode_senml_cbor(message: Message) -> list[Record]:
@@ -222,6 +228,7 @@ _BY_CONTENT_TYPE: dict[str, _Decode] = {
     "": _guess,
     "application/senml+json": _decode_senml,
     "application/senml+cbor": _decode_senml_cbor,
+    "application/cbor": decode_cbor,
     "application/json": decode_json,
     "text/plain": decode_value,
     "text/csv": decode_csv,

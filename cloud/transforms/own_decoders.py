@@ -18,6 +18,9 @@ from wire.topics import check_topic_filter
 
 ENTRY_POINTS = "holdfast.decoders"
 """The group of entry points in which installed packages offer decoders."""
+NUMBERS = "numbers:"
+"""Before a topic filter, it stands for the decoder that makes numbers of the texts in messages of these topics."""
+_DECODE_NUMBERS = "cloud.transforms.sender.numbers:decode_numbers"
 _MARK = "holdfast_decoder"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -71,10 +74,15 @@ def decoder(
 def find_decoders(files: Iterable[Path | str] = ()) -> tuple[OwnDecoder, ...]:
     """Returns the decoders of the files in their order, then those of installed packages in the order of their names.
 
-    Raises BadDecoder for a file or an entry point that cannot be loaded, or has no decoder.
+    files: also `numbers:FILTER`, for the decoder that makes numbers of texts.
+    Raises BadDecoder for a file or an entry point that cannot be loaded, or has no decoder, and for a bad filter.
     """
     found: list[OwnDecoder] = []
-    for path in map(Path, files):
+    for given in map(str, files):
+        if given.startswith(NUMBERS):
+            found.append(_numbers(given))
+            continue
+        path = Path(given)
         try:
             source = path.read_text()
             names = vars(_load_file(str(path), source))
@@ -93,6 +101,14 @@ def find_decoders(files: Iterable[Path | str] = ()) -> tuple[OwnDecoder, ...]:
             raise BadDecoder(f"entry point {point.name}: {point.value} is not marked with @decoder(...)")
         found.append(OwnDecoder(point.name, point.value, None, mark))
     return tuple(found)
+
+
+def _numbers(given: str) -> OwnDecoder:
+    try:
+        check_topic_filter(topic_filter := given.removeprefix(NUMBERS))
+    except WireError as error:
+        raise BadDecoder(f"{given}: {topic_filter!r} is no topic filter: {error}") from None
+    return OwnDecoder(given, _DECODE_NUMBERS, None, Mark(topic_filter, None, whole_batches=False))
 
 
 def fingerprint(own: Iterable[OwnDecoder]) -> str:

@@ -1,7 +1,5 @@
 """What a decoder gets and gives: a message, and the records that become rows of `readings`."""
 
-from collections.abc import Mapping
-from datetime import datetime
 from typing import NamedTuple
 
 ABSOLUTE_TIME_S = 2**28
@@ -17,10 +15,6 @@ RECORDS_MAX = 100_000
 TEXT_FACTOR = 32
 TEXT_SLACK = 65_536
 """A message of n bytes, topic included, may resolve to TEXT_FACTOR · n + TEXT_SLACK bytes of names, units, values."""
-_TIME_FIELDS = ("Time", "time", "timestamp", "ts", "last_seen", "received_at")
-"""The fields of a JSON object, or columns of CSV lines, that may tell the time of their values. The first one does."""
-_MAGNITUDES = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1), (1e20, 0.001))
-"""Up to these, a number counts seconds, ms, µs or ns since 1970; with the µs in each."""
 
 
 class Undecodable(Exception):
@@ -28,17 +22,26 @@ class Undecodable(Exception):
 
 
 class Message(NamedTuple):
-    """What a decoder gets. `content_type` is the MQTT property as it was published; None without it."""
+    """What a decoder gets. `content_type` is the MQTT property as it was published; None without it.
+
+    received_us, landed_us: when the first gateway accepted the message, and when it landed (µs since 1970, UTC), if
+        that is known.
+    """
 
     topic: str
     content_type: str | None
     payload: bytes
+    received_us: int | None = None
+    landed_us: int | None = None
 
 
 class Record(NamedTuple):
     """A reading. `time_us` counts µs since 1970 (UTC). `device` is None when the payload and the topic name none.
 
     At most one of `value`, `value_string`, `value_bool` and `value_data` is there; `sum` may stand beside it.
+    quality: what the sender says of the value; None if it says nothing.
+    historical: whether the sender says that it stored the value and sent it later; None if it says nothing.
+    relative_us: µs from the moment when the message was accepted to that of the reading, in the place of `time_us`.
     """
 
     device: str | None = None
@@ -52,6 +55,9 @@ class Record(NamedTuple):
     value_bool: bool | None = None
     value_data: bytes | None = None
     sum: float | None = None
+    quality: str | None = None
+    historical: bool | None = None
+    relative_us: int | None = None
 
 
 class Allowance:
@@ -65,7 +71,7 @@ class Allowance:
     def take(self, record: Record) -> None:
         """Counts a record. Raises Undecodable when the message has resolved to more than it may."""
         self._records -= 1
-        texts = (record.device, record.metric, record.unit, record.value_string, record.value_data)
+        texts = (record.device, record.metric, record.unit, record.value_string, record.value_data, record.quality)
         self._text -= sum(len(text) for text in texts if text is not None)
         if self._records < 0:
             raise Undecodable(f"it resolves to more than {RECORDS_MAX} records")
@@ -89,40 +95,6 @@ def value_record(
         case bytes():
             return Record(device, metric, unit, time_us, value_data=value)
     raise Undecodable(f"a value is a {type(value).__name__}")
-
-
-def find_time(fields: Mapping[str, object]) -> tuple[str | None, int | None]:
-    """Returns the name of the field that tells the time, and the time (µs since 1970). Both are None without one."""
-    for name in _TIME_FIELDS:
-        if name in fields and (time_us := read_time(fields[name])) is not None:
-            return name, time_us
-    return None, None
-
-
-def read_time(value: object) -> int | None:
-    """Returns µs since 1970; None for what is no time in UTC.
-
-    value: a text in ISO 8601 with its offset from UTC, or a number of seconds, ms, µs or ns since 1970, told apart by
-        their magnitude. A text without an offset is the time of a zone that is not known.
-    """
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        if moment.tzinfo is None:
-            return None
-        return _absolute(round(moment.timestamp() * 1_000_000))
-    if type(value) in (int, float):
-        assert isinstance(value, int | float)
-        for limit, factor in _MAGNITUDES:
-            if ABSOLUTE_TIME_S <= value < limit:
-                return _absolute(round(value * factor))
-    return None
-
-
-def _absolute(time_us: int) -> int | None:
-    return time_us if ABSOLUTE_TIME_S <= time_us / 1_000_000 < TIME_MAX_S else None
 
 
 def _as_float(value: float) -> float:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cloud.transforms.decode import decode_payloads
 from cloud.transforms.decoders import is_senml
 from cloud.transforms.own_decoders import OwnDecoder
+from cloud.transforms.sender.quality import GOOD
 from cloud.transforms.senml_columns import resolve_plain
 from cloud.transforms.sparkplug import Births
 
@@ -22,11 +23,12 @@ EARLIEST = pa.scalar(978_307_200_000_000, pa.timestamp("us", "UTC"))
 """The beginning of the year 2001. A clock that was never set begins at 1970, 1978, 1980 or 2000."""
 AHEAD = pa.scalar(86_400_000_000, pa.duration("us"))
 """A time that is later than the landing by more than a day is wrong: only clocks go ahead, not messages."""
-GOOD, WRONG_TIME = "good", "wrong time"
+WRONG_TIME = "wrong time"
 UNDECODABLE, CONFLICT, DECODED = "undecodable", "conflict", "decoded"
 """The kinds of rows in `quarantine`."""
 CONFLICT_REASON = "the same identity came before with another payload"
 TIME_REASON = "the gateway's time of acceptance is beyond the year 9999"
+_NOW = pa.scalar(0, pa.duration("us"))
 _OF_READING = ["origin", "epoch", "seq", "topic"]
 _TIME = pa.timestamp("us", "UTC")
 _RECORDS = decode_payloads([], [], []).type.field("records").type
@@ -109,7 +111,8 @@ def decode(landed: Landed, own: Sequence[OwnDecoder] = (), births: Births | None
     if pc.any(others).as_py():
         topics, content_types = (landed.messages[name].to_pylist() for name in ("topic", "content_type"))
         waiting = pc.if_else(others, payloads, nothing).to_pylist()
-        decoded = decode_payloads(waiting, topics, content_types, own=own, births=births)
+        moments = [times.cast(pa.int64()).to_pylist() for times in (landed.received_at, landed.landed_at)]
+        decoded = decode_payloads(waiting, topics, content_types, own, births, *moments)
         problems = pc.coalesce(problems, decoded.field("problem"))
         records = pc.coalesce(records, decoded.field("records"))  # of each message at most one of the two has some
     return landed._replace(messages=landed.messages.append_column("records", records), problems=problems)
@@ -149,15 +152,20 @@ def reading_rows(landed: Landed) -> pa.Table:
     of_row = landed._replace(messages=landed.messages.select(_OF_READING))  # to copy payloads takes long
     message = of_row.take(pa.array(of_message, pa.int64()))
     origins = message.messages["origin"].combine_chunks()
+    relative, said = fields.pop("relative"), fields["quality"]
     by_device, by_gateway = (
         _plausible(fields["time"], message.landed_at),
         _plausible(message.received_at, message.landed_at),
     )
-    event_time = pc.case_when(
-        pc.make_struct(by_device, by_gateway), fields["time"], message.received_at, message.landed_at
-    )
+    arrived = pc.if_else(by_gateway, message.received_at, message.landed_at)
+    ahead = pc.fill_null(pc.greater(relative, _NOW), False)
+    if pc.sum(pc.is_valid(relative)).as_py():
+        arrived = pc.if_else(ahead, arrived, pc.add(arrived, pc.fill_null(relative, _NOW)))
+    event_time = pc.if_else(by_device, fields["time"], arrived)
     named_by = pc.case_when(pc.make_struct(by_device, by_gateway), "device", "gateway", "landing")
-    wrong = pc.and_(pc.is_valid(fields["time"]), pc.invert(by_device))
+    wrong = pc.or_(pc.and_(pc.is_valid(fields["time"]), pc.invert(by_device)), ahead)
+    by_time = pc.if_else(wrong, WRONG_TIME, GOOD)
+    fields["quality"] = pc.if_else(pc.fill_null(pc.not_equal(said, GOOD), False), said, by_time)
     return pa.table(
         {
             **fields,
@@ -167,7 +175,6 @@ def reading_rows(landed: Landed) -> pa.Table:
             "record": pa.array(places, pa.int32()),
             "event_time": event_time,
             "event_time_by": named_by,
-            "quality": pc.if_else(wrong, WRONG_TIME, GOOD),
             "event_date": event_time.cast(pa.date32()),
         }
     )

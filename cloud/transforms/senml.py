@@ -16,6 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from cloud.transforms import cbor
 from cloud.transforms.record import ABSOLUTE_TIME_S, RECORDS_MAX, TEXT_SLACK, TIME_MAX_S, Allowance, Record, Undecodable
+from cloud.transforms.sender.unique_keys import check_unique
 
 VERSION = 10
 COUNT_MAX = 2**53
@@ -28,6 +29,8 @@ _LABELS = dict(
     )
 )
 """The labels of CBOR (section 6, table 4). Extensions have texts as labels."""
+RELATIVE_MIN_S = -(2**28)
+"""Eight years: a time that lies further before now than the largest lies behind it is none."""
 _KNOWN_NAME_MAX = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9\-:./_]*")
 
@@ -65,10 +68,12 @@ def resolve(payload: bytes) -> list[Record]:
     """Returns the records of a pack in JSON, each complete in itself (section 4.6). Raises NotSenml."""
     try:
         pack = _decode_pack(payload)
-        if b'_"' in payload:
-            _check_mandatory(msgspec.json.decode(payload))
+        fields = msgspec.json.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotSenml(str(error)) from None
+    check_unique(payload, fields)
+    if b'_"' in payload:
+        _check_mandatory(fields)
     return _resolve(pack, len(payload))
 
 
@@ -119,11 +124,9 @@ def _resolve(pack: list[_Packed], payload_bytes: int) -> list[Record]:
 
 
 def _check_length(pack: Any) -> None:
-    """Raises NotSenml for a list without a record or with too many. Something else than a list is left to others."""
+    """Raises NotSenml for a list with too many records. Something else than a list is left to others."""
     if not isinstance(pack, list):
         return
-    if not pack:
-        raise NotSenml("the pack holds no record")
     if len(pack) > RECORDS_MAX:
         raise NotSenml(f"it resolves to more than {RECORDS_MAX} records")
 
@@ -143,7 +146,7 @@ class _Bases:
         self._take(packed)
         time_s = self._time_s + packed.t
         if time_s >= TIME_MAX_S:
-            raise NotSenml(f"time {time_s} is beyond the year 9999")
+            raise NotSenml(f"time {time_s} is beyond the year 9999; SenML counts seconds")
         if _is_count(packed.boot) and _is_count(packed.up):
             self._boot = (packed.boot, packed.up, time_s)
         boot_id, uptime_ms = self._uptime(time_s)
@@ -162,6 +165,7 @@ class _Bases:
             None if packed.vb is UNSET else packed.vb,
             value_data,
             _add(self._sum, packed.s),
+            relative_us=relative_us(time_s),
         )
 
     def _take(self, packed: _Packed) -> None:
@@ -198,6 +202,11 @@ class _Bases:
         if value is None and _add(self._sum, packed.s) is None:
             raise NotSenml("neither a value nor a sum")
         return value, None
+
+
+def relative_us(time_s: float) -> int | None:
+    """Returns the µs from now to a time that is relative to now (section 4.5.3); None for now, and for other times."""
+    return round(time_s * 1e6) if RELATIVE_MIN_S <= time_s < ABSOLUTE_TIME_S and time_s else None
 
 
 def _add(base: float | UnsetType, own: float | UnsetType) -> float | None:

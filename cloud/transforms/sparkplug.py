@@ -21,7 +21,7 @@ from cloud.transforms.record import (
     Undecodable,
     value_record,
 )
-from cloud.transforms.sparkplug_payload import parse, unit_of, values_of
+from cloud.transforms.sparkplug_payload import parse, quality_of, unit_of, values_of
 
 NAMESPACE = "spBv1.0"
 BIRTHS = ("NBIRTH", "DBIRTH")
@@ -115,7 +115,7 @@ def decode_sparkplug(message: Message, births: Births) -> list[Record]:
         birth: Birth | None = _read_birth(payload)
     else:
         birth = births.at(source, payload.timestamp) if payload.HasField("timestamp") else None
-    allowance = Allowance(len(message.payload) + len(message.topic))
+    allowance = Allowance(max(len(message.payload), payload.ByteSize()) + len(message.topic))
     reader = _Reader("/".join(source), birth, allowance)
     own = payload.timestamp if payload.HasField("timestamp") else None
     return [record for metric in payload.metrics for record in reader.records(metric, "", own, TEMPLATES_MAX)]
@@ -129,24 +129,33 @@ class _Reader:
         self._birth = birth
         self._allowance = allowance
 
-    def records(self, metric: Any, above: str, timestamp_ms: int | None, depth: int) -> Iterator[Record]:
-        """Yields a record for each value. `above` is the name of the template that has the metric."""
+    def records(
+        self, metric: Any, above: str, timestamp_ms: int | None, depth: int, quality: str | None = None
+    ) -> Iterator[Record]:
+        """Yields a record for each value. `above` is the name of the template that has the metric, `quality` is its."""
         if metric.is_null:
             return
         known = self._define(metric)
         name = SEPARATOR.join(filter(None, (above, known.name)))
         if metric.HasField("timestamp"):
             timestamp_ms = metric.timestamp
+        if metric.HasField("properties"):
+            quality = quality_of(metric) or quality
         if metric.WhichOneof("value") == "template_value":
+            if metric.template_value.is_definition:  # it is no measurement
+                return
             if depth == 0:
                 raise Undecodable(f"templates are nested deeper than {TEMPLATES_MAX}")
             for inner in metric.template_value.metrics:
-                yield from self.records(inner, name, timestamp_ms, depth - 1)
+                yield from self.records(inner, name, timestamp_ms, depth - 1, quality)
             return
         time_us = _time_us(timestamp_ms)
+        historical = metric.is_historical if metric.HasField("is_historical") else None
         for path, value in values_of(metric, known.datatype):
             part = SEPARATOR.join((name, *path)) if path else name
             record = value_record(self._device, part, value, unit=known.unit, time_us=time_us)
+            if quality is not None or historical is not None:
+                record = record._replace(quality=quality, historical=historical)
             self._allowance.take(record)
             yield record
 
@@ -196,5 +205,5 @@ def _time_us(timestamp_ms: int | None) -> int | None:
     if timestamp_ms is None or timestamp_ms < ABSOLUTE_TIME_S * 1000:
         return None
     if timestamp_ms >= TIME_MAX_S * 1000:
-        raise Undecodable(f"timestamp {timestamp_ms} is beyond the year 9999")
+        raise Undecodable(f"timestamp {timestamp_ms} is beyond the year 9999; Sparkplug counts milliseconds")
     return timestamp_ms * 1000

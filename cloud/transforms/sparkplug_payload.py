@@ -2,30 +2,47 @@
 
 The messages are described here, by the field numbers of the Sparkplug specification 3.0, section 6.4, instead of in a
 compiled .proto file: a compiled file fits few versions of the library, and the published one has another licence.
-Fields that no decoder reads are left out; the library skips them.
+All fields of the specification are here, so that what is left over is content that no decoder would read.
 """
 
 import math
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
-from cloud.transforms.record import RECORDS_MAX, Undecodable
+from cloud.transforms.record import PAYLOAD_MAX, RECORDS_MAX, Undecodable
+from cloud.transforms.sender.quality import of_code
+
+COMPRESSED = "SPBV1.0_COMPRESSED"
+"""The `uuid` of a payload whose body is another payload, compressed."""
+INFLATED_FACTOR, INFLATED_SLACK = 32, 65_536
+"""A compressed payload of n bytes may inflate to INFLATED_FACTOR · n + INFLATED_SLACK bytes, and to PAYLOAD_MAX."""
 
 _TYPES = {"uint32": 13, "uint64": 4, "float": 2, "double": 1, "bool": 8, "string": 9, "bytes": 12, "message": 11}
 _OPTIONAL, _REPEATED = 1, 3
 # Of each message: field name → (number, type or name of a message, whether it is repeated, whether it is in the value)
 _MESSAGES = {
-    "Payload": [("timestamp", 1, "uint64"), ("metrics", 2, "*Metric")],
+    "Payload": [
+        ("timestamp", 1, "uint64"),
+        ("metrics", 2, "*Metric"),
+        ("seq", 3, "uint64"),
+        ("uuid", 4, "string"),
+        ("body", 5, "bytes"),
+    ],
     "Metric": [
         ("name", 1, "string"),
         ("alias", 2, "uint64"),
         ("timestamp", 3, "uint64"),
         ("datatype", 4, "uint32"),
+        ("is_historical", 5, "bool"),
+        ("is_transient", 6, "bool"),
         ("is_null", 7, "bool"),
+        ("metadata", 8, "Ignored"),
         ("properties", 9, "PropertySet"),
         ("int_value", 10, "uint32"),
         ("long_value", 11, "uint64"),
@@ -37,9 +54,21 @@ _MESSAGES = {
         ("dataset_value", 17, "DataSet"),
         ("template_value", 18, "Template"),
     ],
+    "Ignored": [],
     "PropertySet": [("keys", 1, "*string"), ("values", 2, "*PropertyValue")],
-    "PropertyValue": [("string_value", 8, "string")],
-    "DataSet": [("columns", 2, "*string"), ("types", 3, "*uint32"), ("rows", 4, "*Row")],
+    "PropertyValue": [
+        ("type", 1, "uint32"),
+        ("is_null", 2, "bool"),
+        ("int_value", 3, "uint32"),
+        ("long_value", 4, "uint64"),
+        ("float_value", 5, "float"),
+        ("double_value", 6, "double"),
+        ("boolean_value", 7, "bool"),
+        ("string_value", 8, "string"),
+        ("set_value", 9, "Ignored"),
+        ("sets_value", 10, "Ignored"),
+    ],
+    "DataSet": [("num_columns", 1, "uint64"), ("columns", 2, "*string"), ("types", 3, "*uint32"), ("rows", 4, "*Row")],
     "Row": [("elements", 1, "*Element")],
     "Element": [
         ("int_value", 1, "uint32"),
@@ -49,14 +78,20 @@ _MESSAGES = {
         ("boolean_value", 5, "bool"),
         ("string_value", 6, "string"),
     ],
-    "Template": [("metrics", 2, "*Metric")],
+    "Template": [
+        ("version", 1, "string"),
+        ("metrics", 2, "*Metric"),
+        ("parameters", 3, "*Ignored"),
+        ("template_ref", 4, "string"),
+        ("is_definition", 5, "bool"),
+    ],
 }
 _ONEOF = "value"
 _PACKAGE = "holdfast.sparkplug"
 
 _SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
 _PLAIN = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 18}
-DATA_SET, TEMPLATE = 16, 19
+_BOOLEAN, DATA_SET, TEMPLATE = 11, 16, 19
 # Arrays of numbers: data type → how `struct` writes an element
 _ARRAYS = dict(zip((*range(22, 32), 34), "bhiqBHIQfdQ", strict=True))
 _BOOLEAN_ARRAY, _STRING_ARRAY = 32, 33
@@ -89,14 +124,60 @@ Payload = _build_payload_class()
 
 
 def parse(content: bytes) -> Any:
-    """Returns the Payload. Raises Undecodable."""
+    """Returns the Payload, inflated if it is compressed (section 6.4.25 and Tahu's `CompressedPayloadEncoder`).
+
+    Raises Undecodable for what is no payload, and for one with content that no decoder reads.
+    """
+    outer = _parse(content)
+    if outer.uuid != COMPRESSED:
+        return outer
+    payload = _parse(_inflate(outer.body, INFLATED_SLACK + INFLATED_FACTOR * len(content)))
+    if payload.uuid == COMPRESSED:
+        raise Undecodable("a compressed payload is in a compressed payload")
+    if outer.HasField("timestamp") and not payload.HasField("timestamp"):
+        payload.timestamp = outer.timestamp
+    return payload
+
+
+def _parse(content: bytes) -> Any:
     try:
         payload = Payload.FromString(content)
     except DecodeError as error:
         raise Undecodable(f"it is no payload of Sparkplug B: {error}") from None
     if len(payload.metrics) > RECORDS_MAX:
         raise Undecodable(f"it has more than {RECORDS_MAX} metrics")
+    if payload.body and payload.uuid != COMPRESSED:
+        kind = f"uuid {payload.uuid[:64]!r}" if payload.uuid else "no uuid"
+        raise Undecodable(f"it has a body of {len(payload.body)} bytes with {kind}; only {COMPRESSED!r} is known")
+    if len(UnknownFieldSet(payload)):
+        raise Undecodable("it has fields that are not in Sparkplug B 3.0, and they may carry values")
     return payload
+
+
+def _inflate(body: bytes, most: int) -> bytes:
+    """Returns the content of zlib, of gzip, or of deflate without a header, whatever the metric `algorithm` says."""
+    if not body:
+        raise Undecodable("a compressed payload has no body")
+    for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):  # 32: the header tells zlib from gzip
+        inflater = zlib.decompressobj(window)
+        try:
+            content = inflater.decompress(body, min(most, PAYLOAD_MAX) + 1)
+        except zlib.error:
+            continue
+        if len(content) > min(most, PAYLOAD_MAX):
+            raise Undecodable(f"it inflates to more than {min(most, PAYLOAD_MAX)} bytes")
+        if not inflater.eof:
+            raise Undecodable("its compressed body ends too early")
+        return content
+    raise Undecodable("its body is compressed by neither DEFLATE nor GZIP")
+
+
+def quality_of(metric: Any) -> str | None:
+    """Returns the quality of a metric, by its property `Quality`; None without it."""
+    for key, value in zip(metric.properties.keys, metric.properties.values, strict=False):
+        if key == "Quality" and value.WhichOneof(_ONEOF) in ("int_value", "long_value"):
+            return of_code(value.int_value or value.long_value)
+    return None
 
 
 def unit_of(metric: Any) -> str | None:
@@ -116,6 +197,8 @@ def values_of(metric: Any, datatype: int) -> Iterator[tuple[tuple[str, ...], obj
     """
     field = metric.WhichOneof(_ONEOF)
     if field is None:
+        if len(UnknownFieldSet(metric)):
+            raise Undecodable("a metric has an extension_value, which nothing here decodes")
         return
     if datatype == 0:
         datatype = _BY_FIELD.get(field, 0)
@@ -125,6 +208,8 @@ def values_of(metric: Any, datatype: int) -> Iterator[tuple[tuple[str, ...], obj
     elif field == "bytes_value" and (datatype in _ARRAYS or datatype in (_BOOLEAN_ARRAY, _STRING_ARRAY)):
         for place, item in enumerate(_items(content, datatype)):
             yield (str(place),), _finite(item)
+    elif datatype == _BOOLEAN and isinstance(content, int):
+        yield (), content != 0
     elif datatype in _SIGNED_BITS and isinstance(content, int):
         yield (), _signed(content, _SIGNED_BITS[datatype])
     elif datatype in _PLAIN:

@@ -43,7 +43,11 @@ TablesFolder = Annotated[
     ),
 ]
 Decoders = Annotated[
-    list[Path] | None, typer.Option(help="A Python file with decoders of your own; may be given again.")
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="A Python file with decoders of your own, or numbers:FILTER to make numbers of texts; may be given again.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print what was done as one JSON object.")]
 Master = Annotated[str, typer.Option(help="Spark's master, such as spark://host:7077.")]

@@ -76,7 +76,7 @@ def ingest_landing(
         raise typer.Exit(1)
 
 
-def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decoders: list[Path], as_json: bool) -> bool:
+def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decoders: list[str], as_json: bool) -> bool:
     """Runs the job again and again until a signal comes. Returns whether the last run was sound.
 
     A job runs a thousand times a day: it tells a fault once as long as it lasts, and of no run that found nothing.
@@ -110,7 +110,7 @@ def _kind(error: Exception) -> str:
     return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+", "", str(error))
 
 
-def _run(landing: Path | str, tables: Path | str, decoders: list[Path]) -> Report:
+def _run(landing: Path | str, tables: Path | str, decoders: list[str]) -> Report:
     """Runs the job once."""
     with (
         failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),

@@ -1,17 +1,20 @@
 """Tables of earlier versions become tables of this version: those of version 0.1.0 as Spark wrote them."""
 
+import json
 import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from cloud import OpenTables
 from cloud.tables.job import Report
 from cloud.tables.migrate import NewerTables
-from cloud.tables.schema import DATA_TABLES, STATEMENT_LEFT_OUT, TABLES, Table
+from cloud.tables.schema import DATA_TABLES, STATEMENT_LEFT_OUT, TABLES, VERSION, Table
 from tests.cloud.lake import Lake
 from tests.cloud.messages import EPOCH, land, payload, row
 from tests.cloud.tables.links import handed, stated
@@ -89,7 +92,7 @@ def test_old_tables_go_on_with_their_rows(old: Lake) -> None:
     for table in TABLES:
         found = DeltaTable(old.folder / table.name)
         assert [field.name for field in found.schema().fields] == table.column_names
-        assert found.metadata().configuration["holdfast.schemaVersion"] == "4"
+        assert found.metadata().configuration["holdfast.schemaVersion"] == str(VERSION)
     readings = sorted(old.rows("readings"), key=lambda one: (one["seq"], one["record"]))
     assert [(one["event_time"], one["event_time_by"], one["quality"]) for one in readings[1:3]] == [
         (NOON, "device", "good"),
@@ -111,16 +114,40 @@ def test_tables_of_earlier_versions_get_the_tables_that_are_new_since(
         commit = lake.folder / table.name / "_delta_log" / f"{0:020}.json"
         if commit.exists():
             commit.write_text(
-                commit.read_text().replace('"holdfast.schemaVersion":"4"', f'"holdfast.schemaVersion":"{version}"')
+                commit.read_text().replace(
+                    f'"holdfast.schemaVersion":"{VERSION}"', f'"holdfast.schemaVersion":"{version}"'
+                )
             )
     land(landing, [row(2), handed("garage", 3, 1, "barn"), stated("barn", 1, 1, 1)], boot=2)
     assert lake.ingest() == Report(1, 1, rows_in=3, new=2, duplicates=1, readings=2)
     for table in TABLES:
-        assert DeltaTable(lake.folder / table.name).metadata().configuration["holdfast.schemaVersion"] == "4"
+        assert DeltaTable(lake.folder / table.name).metadata().configuration["holdfast.schemaVersion"] == str(VERSION)
     assert [(one["lo"], one["hi"]) for one in lake.rows("links")] == [(1, 2)]
     assert len(lake.rows("statements")) == 1
     assert len(lake.rows("bronze_messages")) == 4
     assert lake.ingest() == Report()
+
+
+def test_readings_of_version_3_get_the_column_historical(landing: Path, lake: Lake) -> None:
+    land(landing, [row(1)])
+    lake.ingest()
+    folder = lake.folder / "readings"
+    commit = folder / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in commit.read_text().splitlines()]
+    (metadata,) = (action["metaData"] for action in actions if "metaData" in action)
+    fields = json.loads(metadata["schemaString"])
+    fields["fields"] = [field for field in fields["fields"] if field["name"] != "historical"]
+    metadata["schemaString"] = json.dumps(fields)
+    metadata["configuration"]["holdfast.schemaVersion"] = "3"
+    commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    for file in folder.rglob("*.parquet"):
+        pq.write_table(pq.read_table(file, partitioning=None).drop_columns("historical"), file)
+    land(landing, [row(2)], boot=2)
+    assert lake.ingest() == Report(1, 1, rows_in=1, new=1, readings=2)
+    assert DeltaTable(folder).metadata().configuration["holdfast.schemaVersion"] == str(VERSION)
+    assert [one["historical"] for one in lake.rows("readings")] == [None] * 4
+    with OpenTables(lake.folder) as tables:
+        assert tables.select("SELECT count(*), count(historical) FROM readings").rows == [(4, 0)]
 
 
 def test_tables_of_a_later_version_are_left_alone(spark: SparkSession, landing: Path, lake: Lake) -> None:
@@ -128,7 +155,8 @@ def test_tables_of_a_later_version_are_left_alone(spark: SparkSession, landing: 
     lake.ingest()
     log = lake.folder / "readings" / "_delta_log"
     commit = log / f"{0:020}.json"
-    commit.write_text(commit.read_text().replace('"holdfast.schemaVersion":"4"', '"holdfast.schemaVersion":"5"'))
+    ours, later = (f'"holdfast.schemaVersion":"{number}"' for number in (VERSION, VERSION + 1))
+    commit.write_text(commit.read_text().replace(ours, later))
     land(landing, [row(2)], boot=2)
     with pytest.raises(NewerTables, match="the tables readings were written by a later version"):
         lake.ingest()

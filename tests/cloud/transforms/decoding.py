@@ -7,6 +7,9 @@ from cloud.transforms.own_decoders import OwnDecoder
 from cloud.transforms.record import Message, Record
 from cloud.transforms.sparkplug import Births
 
+LANDED_US = 1_773_504_566_000_000
+"""When the messages landed: an hour after the times in their payloads, 2026-03-14."""
+
 
 def decode_one(
     topic: str,
@@ -14,10 +17,12 @@ def decode_one(
     content_type: str | None = None,
     own: Sequence[OwnDecoder] = (),
     births: Births | None = None,
+    received_us: int | None = None,
+    landed_us: int | None = LANDED_US,
 ) -> list[Record]:
     """Returns the records of one message; fails with its problem if it has one."""
     content = payload.encode() if isinstance(payload, str) else payload
-    (outcome,) = decode_messages([Message(topic, content_type, content)], own, births)
+    (outcome,) = decode_messages([Message(topic, content_type, content, received_us, landed_us)], own, births)
     assert isinstance(outcome, list), outcome
     return outcome
 

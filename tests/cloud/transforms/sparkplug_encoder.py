@@ -43,15 +43,20 @@ def metric(
     datatype: int | None = None,
     null: bool = False,
     unit: str | None = None,
+    quality: int | None = None,
+    historical: bool | None = None,
 ) -> bytes:
     """Returns a metric as a field of a payload. `value` is a field: 10 to 18."""
     properties = b"" if unit is None else bytes_field(1, "engUnit") + bytes_field(2, bytes_field(8, unit))
+    if quality is not None:
+        properties += bytes_field(1, "Quality") + bytes_field(2, number_field(1, 3) + number_field(3, quality))
     content = b"".join(
         [
             b"" if name is None else bytes_field(1, name),
             b"" if alias is None else number_field(2, alias),
             b"" if timestamp is None else number_field(3, timestamp),
             b"" if datatype is None else number_field(4, datatype),
+            b"" if historical is None else number_field(5, historical),
             number_field(7, 1) if null else b"",
             bytes_field(9, properties) if properties else b"",
             value,
@@ -79,5 +84,13 @@ def data_set(columns: Sequence[str], types: Sequence[int], rows: Sequence[Sequen
     return bytes_field(17, content)
 
 
-def template(*metrics: bytes) -> bytes:
-    return bytes_field(18, bytes_field(1, "1.0") + b"".join(metrics) + bytes_field(4, "Motor"))
+def template(*metrics: bytes, definition: bool = False) -> bytes:
+    parameter = bytes_field(3, bytes_field(1, "MaxRpm") + number_field(2, 3) + number_field(4, 3000))
+    content = bytes_field(1, "1.0") + b"".join(metrics) + parameter + bytes_field(4, "Motor")
+    return bytes_field(18, content + (number_field(5, 1) if definition else b""))
+
+
+def compressed(body: bytes, *, timestamp: int | None = T0_MS, algorithm: str | None = None) -> bytes:
+    """Returns a payload whose body is another one, compressed."""
+    told = () if algorithm is None else (metric("algorithm", bytes_field(15, algorithm), datatype=12),)
+    return payload(*told, timestamp=timestamp) + bytes_field(4, "SPBV1.0_COMPRESSED") + bytes_field(5, body)

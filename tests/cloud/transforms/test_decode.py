@@ -37,7 +37,6 @@ def test_column_has_the_records_or_the_problem_of_each_payload(given_payloads: l
         ("Application/SenML+JSON; charset=utf-8", True),
         ("application/json", True),
         ("application/octet-stream", False),
-        ("application/cbor", False),
     ],
 )
 def test_content_type_decides_whether_a_payload_is_decoded(content_type: str | None, decodes: bool) -> None:

@@ -5,9 +5,10 @@ import re
 
 import pytest
 
-from cloud.transforms import json_values, record
+from cloud.transforms import record
 from cloud.transforms.cbor import DEPTH_MAX as CBOR_DEPTH_MAX
 from cloud.transforms.cbor import ITEMS_MAX
+from cloud.transforms.sender.forms import DEPTH_MAX
 from cloud.transforms.sparkplug import TEMPLATES_MAX
 from tests.cloud.transforms.decoding import decode_one, values
 from tools.cli.paths import source_root
@@ -33,5 +34,5 @@ def test_the_page_has_the_bounds() -> None:
     assert f"| readings of a message | {record.RECORDS_MAX:,} |" in PAGE
     assert f"{record.TEXT_SLACK // 1024} KiB + {record.TEXT_FACTOR} · n bytes |" in PAGE
     assert f"| items of CBOR, with those in others | {ITEMS_MAX:,} |" in PAGE
-    depths = json_values.DEPTH_MAX, CBOR_DEPTH_MAX, TEMPLATES_MAX
+    depths = DEPTH_MAX, CBOR_DEPTH_MAX, TEMPLATES_MAX
     assert f"| nesting of JSON, CBOR, templates | {', '.join(map(str, depths))} |" in PAGE

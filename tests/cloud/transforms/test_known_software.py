@@ -128,6 +128,6 @@ def test_a_value_without_any_configuration_takes_device_and_metric_from_its_topi
 
 
 def test_a_payload_that_does_not_speak_for_itself_is_refused_with_the_reason() -> None:
-    assert problem_of("house/cellar", "21,5") == "it is neither JSON nor a number nor ON or OFF"
-    assert problem_of("house/cellar", "") == "it is empty"
-    assert problem_of("house/cellar", b"\xff\xfe") == "it is not UTF-8: invalid start byte at byte 0"
+    assert problem_of("house/cellar", "Heating").startswith("it is neither JSON nor a number nor ON or OFF")
+    assert problem_of("house/cellar", b"\xff\xfe") == "it is UTF-16, and only UTF-8 is decoded"
+    assert problem_of("house/cellar", b"\xff\x01") == "it is not UTF-8: invalid start byte at byte 0"

@@ -187,9 +187,9 @@ def test_birth_that_cannot_be_decoded_explains_nothing() -> None:
 
 
 def test_birth_with_a_payload_too_large_to_decode_explains_nothing() -> None:
-    # A field that no decoder reads makes the payload large, and leaves the metric what it is.
+    # A field that no decoder reads, the uuid, makes the payload large, and leaves the metric what it is.
     fitting, large = (
-        payload(metric("a", alias=1, datatype=3), bytes_field(5, bytes(size)))
+        payload(metric("a", alias=1, datatype=3), bytes_field(4, bytes(size)))
         for size in (PAYLOAD_MAX - 1000, PAYLOAD_MAX)
     )
     data = payload(metric(None, number_field(10, 1), alias=1))

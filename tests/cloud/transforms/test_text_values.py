@@ -32,16 +32,16 @@ def test_words_of_two_states_are_booleans(payload: str, value: bool) -> None:
     assert values(decode_one("a/b", payload)) == {"b": value}
 
 
-@pytest.mark.parametrize("payload", ["nan", "inf", "1_000", "1e999", "٣", "21,5", "0x10", "1 2", "hi", "+", ".", "e3"])
+@pytest.mark.parametrize("payload", ["inf", "1_000", "1e999", "٣", "1,2,3", "0x10", "1 2", "hi", "+", ".", "e3"])
 def test_other_text_is_refused_unless_the_content_type_says_that_it_is_text(payload: str) -> None:
-    assert problem_of("a/b", payload) == "it is neither JSON nor a number nor ON or OFF"
+    assert problem_of("a/b", payload).startswith("it is neither JSON nor a number nor ON or OFF")
     assert values(decode_one("a/b", payload, "text/plain; charset=utf-8")) == {"b": payload}
 
 
 def test_time_grows_with_the_length_of_a_text_that_begins_like_a_number_and_no_faster() -> None:
     digits = "1" * 8_000_000  # with the square of the length this would take days
     assert values(decode_one("a/b", digits + "x", "text/plain")) == {"b": digits + "x"}
-    assert problem_of("a/b", digits + ".5x") == "it is neither JSON nor a number nor ON or OFF"
+    assert problem_of("a/b", digits + ".5x1").startswith("it is neither JSON nor a number nor ON or OFF")
 
 
 def test_unit_comes_from_the_content_type() -> None:
@@ -83,7 +83,7 @@ def test_every_cell_that_is_not_blank_is_a_record(rows: list[list[str]]) -> None
     written = io.StringIO()
     csv.writer(written).writerows([["a", "b", "c"], *rows])
     if not any(map(any, rows)):
-        assert problem_of("t", written.getvalue(), "text/csv") == "it has no value"
+        assert decode_one("t", written.getvalue(), "text/csv") == []
     else:
         records = decode_csv(Message("t", "text/csv", written.getvalue().encode()))
         expected = [name for row in rows for name, cell in zip("abc", row, strict=True) if cell]
@@ -93,8 +93,6 @@ def test_every_cell_that_is_not_blank_is_a_record(rows: list[list[str]]) -> None
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ("", "it has no value"),
-        ("a,b\n", "it has no value"),
         ("a,b\n1,2,3", "a row has 3 cells, and the first has 2"),
         ("a,a\n1,2", "two columns have the same name"),
         ('a,b\n1,"2', "it is not CSV: unexpected end of data"),

@@ -1,0 +1,1 @@
+"""What senders call the times, names, qualities and units of their values, where no standard decides."""
