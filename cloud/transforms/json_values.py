@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from cloud.transforms import cbor, senml
-from cloud.transforms.places import Place, known_place, place_of_fields, place_of_value
+from cloud.transforms.places import Place, known_place, place_of_value, plain_place
 from cloud.transforms.record import Allowance, Message, Record, Undecodable, value_record
 from cloud.transforms.sender.forms import DEPTH_MAX, Path, Told, device_of, values_of
 from cloud.transforms.sender.times import find_time
@@ -116,7 +116,7 @@ def _place_of(message: Message, value: Any) -> Place:
         return known
     if (device := device_of(value, message.topic)) is not None:
         return Place(device, "")
-    return place_of_fields(message.topic)
+    return plain_place(message.topic)
 
 
 def _find_time(value: Any, message: Message) -> tuple[int | None, Path | None]:

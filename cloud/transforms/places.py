@@ -25,10 +25,13 @@ class Place(NamedTuple):
 
 
 def place_of_fields(topic: str) -> Place:
-    """Returns the place of a payload with many values: the whole topic is the device, and the fields are metrics."""
+    """Returns the place of a payload with many values, by its topic."""
+    return known_place(topic) or plain_place(topic)
+
+
+def plain_place(topic: str) -> Place:
+    """Returns the place by a topic of no known kind: the whole topic is the device, and the fields are metrics."""
     device, _, last = topic.rpartition("/")
-    if known := known_place(topic):
-        return known
     return Place(device, last) if device and last in _COMMANDS else Place(topic or None, "")
 
 

@@ -71,8 +71,8 @@ class Allowance:
     def take(self, record: Record) -> None:
         """Counts a record. Raises Undecodable when the message has resolved to more than it may."""
         self._records -= 1
-        texts = (record.device, record.metric, record.unit, record.value_string, record.value_data, record.quality)
-        self._text -= sum(len(text) for text in texts if text is not None)
+        text = record.value_string if record.value_data is None else record.value_data
+        self._text -= len(record.metric) + len(record.device or "") + len(record.unit or "") + len(text or "")
         if self._records < 0:
             raise Undecodable(f"it resolves to more than {RECORDS_MAX} records")
         if self._text < 0:

@@ -16,7 +16,7 @@ from msgspec import UNSET, UnsetType
 
 from cloud.transforms import cbor
 from cloud.transforms.record import ABSOLUTE_TIME_S, RECORDS_MAX, TEXT_SLACK, TIME_MAX_S, Allowance, Record, Undecodable
-from cloud.transforms.sender.unique_keys import check_unique
+from cloud.transforms.sender.unique_keys import check_unique, is_whole
 
 VERSION = 10
 COUNT_MAX = 2**53
@@ -39,7 +39,7 @@ class NotSenml(Undecodable):
     """A payload is not SenML. The text says what is wrong with it."""
 
 
-class _Packed(msgspec.Struct):
+class _Packed(msgspec.Struct, omit_defaults=True):
     """A record of the pack before it is resolved (section 5, table 2). Other fields are ignored."""
 
     bn: str | UnsetType = UNSET
@@ -68,12 +68,12 @@ def resolve(payload: bytes) -> list[Record]:
     """Returns the records of a pack in JSON, each complete in itself (section 4.6). Raises NotSenml."""
     try:
         pack = _decode_pack(payload)
-        fields = msgspec.json.decode(payload)
+        if b'_"' in payload or not is_whole(payload, pack):
+            fields = msgspec.json.decode(payload)
+            check_unique(payload, fields)
+            _check_mandatory(fields)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NotSenml(str(error)) from None
-    check_unique(payload, fields)
-    if b'_"' in payload:
-        _check_mandatory(fields)
     return _resolve(pack, len(payload))
 
 

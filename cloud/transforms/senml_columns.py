@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloud.transforms import senml
 from cloud.transforms.record import ABSOLUTE_TIME_S, TIME_MAX_S
+from cloud.transforms.sender.unique_keys import is_whole
 from cloud.transforms.senml import COUNT_MAX, RELATIVE_MIN_S, NotSenml
 
 _BYTES_MAX = 65_536
@@ -30,7 +31,7 @@ Places: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
-class _Plain(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+class _Plain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A record of a plain pack. No JSON number is NaN, so NaN stands for a value that is missing."""
 
     bn: str | UnsetType = UNSET
@@ -52,8 +53,7 @@ _decode_pack = msgspec.json.Decoder(list[_Plain]).decode
 class _Fields(NamedTuple):
     """The fields of packs by columns: of each record, and below, of each pack, those that its first record alone has.
 
-    `has_base` says of each record whether it has a base field. A missing count is negative. `colons` counts
-    those of the pack's payload.
+    `has_base` says of each record whether it has a base field. A missing count is negative.
     """
 
     has_base: Flags
@@ -65,7 +65,6 @@ class _Fields(NamedTuple):
     t: npt.NDArray[np.float64]
 
     records: Places
-    colons: Places
     bn: pa.Array
     bt: npt.NDArray[np.float64]
     bu: pa.Array
@@ -78,15 +77,13 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
     parts = []
     parsed = []
     for first in range(0, len(payloads) or 1, _AT_ONCE):
-        some = payloads[first : first + _AT_ONCE]
-        packs = _parse(some)
+        packs = _parse(payloads[first : first + _AT_ONCE])
         parsed += [pack is not None for pack in packs]
-        colons = [payload.count(b":") for pack, payload in zip(packs, some, strict=True) if pack and payload]
-        parts.append(_by_columns([pack for pack in packs if pack is not None], colons))
+        parts.append(_by_columns([pack for pack in packs if pack is not None]))
     fields = _Fields(*map(_joined, zip(*parts, strict=True)))
     of_pack = np.repeat(np.arange(len(fields.records)), fields.records)
     columns, sound = _resolve(fields, of_pack)
-    refused = fields.colons != _explained(fields, of_pack)
+    refused = np.zeros(len(fields.records), bool)
     refused[of_pack[~sound]] = True
     places = np.flatnonzero(parsed)[~refused]
     lengths = np.zeros(len(parsed), np.int64)
@@ -104,19 +101,22 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
 
 
 def _parse(payloads: Sequence[bytes | None]) -> list[list[_Plain] | None]:
-    """Returns the records of each pack that has no other fields than a plain one; None for other payloads."""
+    """Returns the records of each pack that has no other fields than a plain one; None for other payloads.
+
+    A payload with a key twice is another one, since its last value alone is parsed.
+    """
     packs: list[list[_Plain] | None] = []
     for payload in payloads:
         try:
             pack = _decode_pack(payload) if payload is not None else None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pack = None
-        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX and b"\\" not in payload
-        packs.append(pack if fits else None)
+        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX
+        packs.append(pack if fits and is_whole(payload, pack) else None)
     return packs
 
 
-def _by_columns(packs: list[list[_Plain]], colons: list[int]) -> _Fields:
+def _by_columns(packs: list[list[_Plain]]) -> _Fields:
     firsts = [pack[0] for pack in packs]
     every = list(chain.from_iterable(packs))
     return _Fields(
@@ -128,7 +128,6 @@ def _by_columns(packs: list[list[_Plain]], colons: list[int]) -> _Fields:
         _optional([one.vb for one in every], pa.bool_()),
         np.array([one.t for one in every], np.float64),
         np.array(list(map(len, packs)), np.int64),
-        np.array(colons, np.int64),
         pa.array(["" if one.bn is UNSET else one.bn for one in firsts], pa.string()),
         np.array([0.0 if one.bt is UNSET else one.bt for one in firsts], np.float64),
         _optional([one.bu for one in firsts], pa.string()),
@@ -190,30 +189,6 @@ def _resolve(fields: _Fields, of_pack: Places) -> tuple[dict[str, pa.Array], Fla
         "historical": nothing,
         "relative": pa.array(relative_us, pa.int64(), mask=~relative).cast(_SPAN) if relative.any() else nothing,
     }, sound
-
-
-def _explained(fields: _Fields, of_pack: Places) -> Places:
-    """Returns how many colons the fields of each pack explain: one behind each key, and those in its texts.
-
-    A payload has more if it has a key twice, since the last one alone is parsed, or a field with its default value.
-    Then it is no plain one.
-    """
-    of_record = (pc.binary_length(fields.n).to_numpy() > 0).astype(np.int64) + _colons(fields.n)
-    of_record += ~np.isnan(fields.v) + (fields.t != 0).astype(np.int64)
-    for column in (fields.u, fields.vs):
-        if column.null_count < len(column):
-            of_record += _is_there(column) + _colons(column)
-    of_record += _is_there(fields.vb)
-    found = np.bincount(of_pack, of_record, len(fields.records)).astype(np.int64)
-    found += (pc.binary_length(fields.bn).to_numpy() > 0) + _colons(fields.bn) + (fields.bt != 0)
-    found += _is_there(fields.bu) + _colons(fields.bu) + (fields.boot >= 0) + (fields.up >= 0)
-    explained: Places = found
-    return explained
-
-
-def _colons(column: pa.Array) -> Places:
-    found: Places = pc.fill_null(pc.count_substring(column, ":"), 0).to_numpy(zero_copy_only=False)
-    return found
 
 
 def _is_there(column: pa.Array) -> Flags:

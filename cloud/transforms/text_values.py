@@ -22,6 +22,7 @@ _WORDS = {"on": True, "true": True, "online": True, "off": False, "false": False
 _NO_VALUE = {"nan", "-nan", "null", "nil", "none", "undefined", "unavailable", "unknown", "n/a"}
 """What ESPHome, Home Assistant, Zigbee2MQTT and others say where there is no value."""
 _BOM = b"\xef\xbb\xbf"
+_FIRST_PLAIN = 0x21  # the first byte of ASCII behind NUL and blanks
 _BLANK = b" \t\r\n\x0b\x0c"
 _UNNAMED = "column_{}"
 """The name of a column by its place, from 1, where there is no header row."""
@@ -66,6 +67,8 @@ def read_measure(text: str) -> Measure | None:
 
 def strip_text(payload: bytes) -> bytes:
     """Returns a payload that is text without the blanks and NULs around it, and without a byte order mark."""
+    if payload and _FIRST_PLAIN <= payload[0] < _BOM[0] and payload[-1] >= _FIRST_PLAIN:
+        return payload
     start = payload.lstrip(_BLANK)
     return start.removeprefix(_BOM).lstrip(_BLANK).rstrip(_BLANK + b"\0")
 
