@@ -4,6 +4,7 @@ Delta's log names the files of a table and the limits of their columns, so files
 never opened. The engine sees these tables alone: no other file, no network and no setting is in its reach.
 """
 
+import re
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -29,6 +30,10 @@ from cloud.tables.tables import NoTables, require_tables
 
 INTERRUPT_S = 0.05  # between two interrupts of a query
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+# What Arrow says of a file that is not there: on a disk, and in an object store.
+_GONE = re.compile(
+    r"Failed to open local file '([^']+)'(?=.*errno 2\b)|(?:Path does not exist|NoSuchKey)\W+'?([^'\s]+)", re.S
+)
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET python_enable_replacements = false",
@@ -109,6 +114,11 @@ class OpenTables:
 
 def _reason(error: duckdb.Error) -> str:
     """Returns what the engine says in one line, with the names that it proposes, without its drawing of the place."""
+    if gone := _GONE.search(str(error)):
+        return (
+            f"the data file {gone[1] or gone[2]} is gone, which a table's log names: bring it back from a copy, "
+            "or make all tables anew with `holdfast cloud rebuild`"
+        )
     return " ".join(str(error).partition("\n\nLINE ")[0].split())
 
 

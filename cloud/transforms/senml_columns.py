@@ -111,8 +111,8 @@ def _parse(payloads: Sequence[bytes | None]) -> list[list[_Plain] | None]:
             pack = _decode_pack(payload) if payload is not None else None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pack = None
-        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX
-        packs.append(pack if fits and is_whole(payload, pack) else None)
+        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX and is_whole(payload, pack)
+        packs.append(pack if fits else None)
     return packs
 
 

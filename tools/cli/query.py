@@ -4,11 +4,13 @@ import csv
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, TypeAlias
@@ -114,7 +116,7 @@ def _print_overview(tables: Result, devices: Result, as_json: bool) -> None:
 
 
 def _print_json(result: Result) -> None:
-    lines = ",\n ".join(json.dumps(row) for row in _objects(result))
+    lines = ",\n ".join(json.dumps(row, allow_nan=False) for row in _objects(result))
     print(f"[{lines}]")
 
 
@@ -154,7 +156,22 @@ def _cell(value: object) -> str:
 
 
 def _objects(result: Result) -> list[dict[str, object]]:
-    return [dict(zip(result.columns, map(_plain, row), strict=True)) for row in result.rows]
+    """Rows for JSON, which has no number that is none. Ends the command if an object would have a key twice."""
+    if twice := [name for name, count in Counter(result.columns).items() if count > 1]:
+        fail("query", f"two columns are called {twice[0]!r}, and an object has a key once: name one of them with AS")
+    return [dict(zip(result.columns, map(_finite, map(_plain, row)), strict=True)) for row in result.rows]
+
+
+def _finite(value: object) -> object:
+    """Returns a plain value with null in the place of NaN and the infinities."""
+    match value:
+        case float():
+            return value if isfinite(value) else None
+        case list():
+            return [_finite(item) for item in value]
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+    return value
 
 
 def _plain(value: object) -> object:

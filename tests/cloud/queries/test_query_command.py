@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,23 @@ def test_ingest_names_what_it_sets_aside_and_ends_with_1(spark: SparkSession, la
         "0 landing files: 0 rows in = 0 new and decoded + 0 duplicates + 0 quarantined (undecodable or in conflict); "
         "0 readings; 1 file"
     )
+
+
+def test_numbers_that_are_none_are_null_in_json(folder: Path) -> None:
+    sql = "SELECT 'nan'::DOUBLE AS a, 'inf'::DOUBLE AS b, [1.5, '-inf'::DOUBLE] AS c, {'d': 'nan'::FLOAT} AS e"
+    assert select(folder, sql) == [{"a": None, "b": None, "c": [1.5, None], "e": {"d": None}}]
+
+
+def test_two_columns_of_one_name_are_no_object(folder: Path) -> None:
+    done = holdfast("query", "SELECT 1 AS a, 2 AS a", "--tables", str(folder), "--json")
+    assert done.exit_code == 2 and "two columns are called 'a'" in done.stderr
+
+
+def test_data_file_that_is_gone_is_named_in_words(folder: Path, tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    shutil.copytree(folder, tables)
+    (gone,) = (tables / "readings").rglob("*.parquet")
+    gone.unlink()
+    done = holdfast("query", "SELECT max(value) FROM readings", "--tables", str(tables))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"the data file {gone} is gone, which a table's log names: bring it back from a copy" in done.stderr

@@ -12,6 +12,26 @@ SILENCE = timedelta(days=30)
 _COLUMNS_MAX = 72
 _ROWS_MAX = 200
 
+OLDEST = timedelta(days=366)
+"""The axis of time begins so long before the first landing: what was stored for longer is rarer than a wrong clock."""
+NEWEST = timedelta(days=1)
+"""The axis ends so long after the last landing, where times become wrong in `readings` too."""
+_NAMES_MAX = 3
+
+# What is explained has a reason that tells where its messages are. Only a statement tells what an origin sent last.
+_VERDICT = """
+    SELECT (SELECT coalesce(sum(arrived), 0) FROM completeness) AS arrived,
+        (SELECT coalesce(sum(missing), 0) FROM completeness) AS missing,
+        (SELECT count(*) FROM readings) AS readings,
+        (SELECT count(*) FROM gaps WHERE reason NOT IN ('unknown', 'in transit')) AS explained,
+        (SELECT count(*) FROM gaps WHERE reason = 'in transit') AS in_transit,
+        (SELECT count(*) FROM gaps WHERE reason = 'unknown') AS unexplained,
+        (SELECT count(*) FROM completeness) AS origins,
+        (SELECT count(*) FROM completeness ANTI JOIN statement_origins
+            ON completeness.origin = statement_origins.origin
+            AND completeness.epoch = statement_origins.origin_epoch) AS unstated,
+        (SELECT count(*) FROM quarantine WHERE kind <> 'decoded') AS quarantined"""
+_LANDINGS = "SELECT min(landed_at), max(landed_at) FROM bronze_messages"
 _TOTALS = """
     SELECT (SELECT count(*) FROM devices) AS devices, (SELECT count(*) FROM readings) AS readings,
         (SELECT coalesce(sum(arrived), 0) FROM completeness) AS "messages arrived",
@@ -46,6 +66,30 @@ _LATENCY = f"""
     FROM ({_HOPS}) GROUP BY hop ORDER BY hop"""
 
 
+class Verdict(NamedTuple):
+    """How many messages arrived and are missing, how many gaps have which kind of reason, and what is not known.
+
+    origins: how many stores of origins sent messages; unstated: how many of these no statement is about.
+    """
+
+    arrived: int
+    missing: int
+    readings: int
+    explained: int
+    in_transit: int
+    unexplained: int
+    origins: int
+    unstated: int
+    quarantined: int
+
+
+class Outside(NamedTuple):
+    """The messages whose times lie outside the axis of time, and some of their devices."""
+
+    messages: int
+    devices: list[str]
+
+
 class Cell(NamedTuple):
     """The messages of a device in a span of time."""
 
@@ -74,6 +118,7 @@ class HeatMap(NamedTuple):
     spans: Spans
     rows: dict[str, dict[int, Cell]]
     left_out: int
+    outside: Outside
 
 
 class Listing(NamedTuple):
@@ -86,6 +131,7 @@ class Listing(NamedTuple):
 class Figures(NamedTuple):
     """All that the page shows. `rates` has the number of readings in each of its spans."""
 
+    verdict: Verdict
     totals: Result
     devices: Listing
     heat_map: HeatMap | None
@@ -96,12 +142,14 @@ class Figures(NamedTuple):
 
 def read_figures(tables: OpenTables) -> Figures:
     """Asks the tables. Raises BadQuery."""
+    axis = _axis(tables.select(_LANDINGS))
     return Figures(
+        Verdict(*map(_count, tables.select(_VERDICT).rows[0])),
         tables.select(_TOTALS),
         _listing(tables, "devices", _DEVICES_ORDER),
-        _heat_map(tables.select(_CELLS)),
+        _heat_map(tables.select(_CELLS), axis),
         _listing(tables, "gaps", _GAPS_ORDER),
-        _rates(tables.select(_RATES)),
+        _rates(tables.select(_RATES), axis),
         tables.select(_LATENCY),
     )
 
@@ -113,22 +161,59 @@ def _listing(tables: OpenTables, view: str, order: str) -> Listing:
     return Listing(rows, count - len(rows.rows))
 
 
-def _heat_map(cells: Result) -> HeatMap | None:
+def _count(value: object) -> int:
+    assert isinstance(value, int)
+    return value
+
+
+class Axis(NamedTuple):
+    """The times that the axis of time may have."""
+
+    first: datetime
+    last: datetime
+
+    def has(self, at: datetime) -> bool:
+        """Returns whether a time is on the axis."""
+        return self.first <= at <= self.last
+
+
+def _axis(landings: Result) -> Axis | None:
+    """Returns the times that are plausible, by the landings; None without any."""
+    ((first, last),) = landings.rows
+    return Axis(first - OLDEST, last + NEWEST) if isinstance(first, datetime) and isinstance(last, datetime) else None
+
+
+def _on(axis: Axis | None, hours: list[datetime]) -> list[datetime]:
+    """Returns the hours on the axis; all of them if it has none."""
+    return [hour for hour in hours if axis is None or axis.has(hour)] or hours
+
+
+def _heat_map(cells: Result, axis: Axis | None) -> HeatMap | None:
     """Sums hours up to spans, so that a page has room for all of them."""
-    hours = [hour for _, _, hour, *_ in cells.rows if isinstance(hour, datetime)]
+    hours = _on(axis, [hour for _, _, hour, *_ in cells.rows if isinstance(hour, datetime)])
     if not hours:
         return None
     spans = _spans(hours)
+    shown_hours = set(hours)
+    outside: dict[str, int] = defaultdict(int)
     counts: dict[tuple[str, str], dict[int, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for origin, name, hour, expected, arrived in cells.rows:
         assert isinstance(hour, datetime) and isinstance(expected, int) and isinstance(arrived, int)
+        if hour not in shown_hours:
+            outside[str(name)] += arrived
+            continue
         count = counts[str(origin), str(name)][spans.place(hour)]
         count[0] += expected
         count[1] += arrived
     rows = {name: {place: Cell(*count) for place, count in row.items()} for name, row in counts.items()}
     shown = _in_turn(sorted(rows, key=lambda name: _lacking(name, rows[name])))
     ordered = sorted(shown, key=lambda name: _lacking(name, rows[name]))
-    return HeatMap(spans, {name: rows[origin, name] for origin, name in ordered}, len(rows) - len(shown))
+    return HeatMap(
+        spans,
+        {name: rows[origin, name] for origin, name in ordered},
+        len(rows) - len(shown),
+        Outside(sum(outside.values()), sorted(outside)[:_NAMES_MAX]),
+    )
 
 
 def _in_turn(names: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -145,14 +230,15 @@ def _lacking(name: tuple[str, str], cells: dict[int, Cell]) -> tuple[int, tuple[
     return sum(cell.arrived - cell.expected for cell in cells.values()), name
 
 
-def _rates(hours: Result) -> tuple[Spans, list[int]] | None:
+def _rates(hours: Result, axis: Axis | None) -> tuple[Spans, list[int]] | None:
     counts = {hour: count for hour, count in hours.rows if isinstance(hour, datetime) and isinstance(count, int)}
     if not counts:
         return None
-    spans = _spans(list(counts))
+    shown = _on(axis, list(counts))
+    spans = _spans(shown)
     rates = [0] * len(spans.starts)
-    for hour, count in counts.items():
-        rates[spans.place(hour)] += count
+    for hour in shown:
+        rates[spans.place(hour)] += counts[hour]
     return spans, rates
 
 

@@ -7,7 +7,8 @@ from string import Template
 
 from cloud import Result
 from tools.cli.columns import printable
-from tools.cli.report.figures import SILENCE, Cell, Figures, HeatMap, Listing, Spans
+from tools.cli.report.figures import OLDEST, SILENCE, Cell, Figures, HeatMap, Listing, Spans
+from tools.cli.report.verdict import tell, written
 
 _PAGE = Path(__file__).with_name("page.html")
 _COMPLETE_HUE, _EMPTY_HUE = 140, 0  # green, and red
@@ -25,13 +26,57 @@ def render(title: str, figures: Figures, made_at: datetime) -> str:
     return Template(_PAGE.read_text()).substitute(
         title=escape(title),
         made=f"Made at {_text(made_at)}. All times are UTC.",
+        verdict=_verdict(figures),
         totals=_totals(figures.totals),
         heat_map=_heat_map(figures.heat_map),
         gaps=_listing(figures.gaps, "No message is missing."),
         rates=_rates(figures.rates),
-        latency=_rows(figures.latency, "No message has the times of two hops.", "Seconds, by the clocks of both ends."),
+        latency=_rows(
+            _with_durations(figures.latency),
+            "No message has the times of two hops.",
+            "By the clocks of both ends; a time below zero tells that they differ.",
+        ),
         devices=_listing(figures.devices, "No device has sent a reading."),
+        left_out=_summary(figures),
     )
+
+
+def _verdict(figures: Figures) -> str:
+    verdict = tell(figures.verdict)
+    remarks = "".join(f"<p>{escape(remark)}</p>" for remark in verdict.remarks)
+    return (
+        f'<section class="verdict {verdict.kind}"><p class="headline">{escape(verdict.headline)}</p>{remarks}</section>'
+    )
+
+
+def _summary(figures: Figures) -> str:
+    """Says all that the page does not show."""
+    parts = []
+    for listing, what in ((figures.gaps, "gaps"), (figures.devices, "devices")):
+        if listing.left_out:
+            parts.append(f"{listing.left_out:,} of {listing.left_out + len(listing.rows.rows):,} {what}")
+    if figures.heat_map and figures.heat_map.left_out:
+        parts.append(f"{figures.heat_map.left_out:,} rows of the map of completeness")
+    if figures.heat_map and figures.heat_map.outside.messages:
+        count, names = figures.heat_map.outside
+        parts.append(
+            f"{count:,} messages on the axes of time, because their times lie over {OLDEST.days} days before the first "
+            f"landing, or after the last one; these clocks are likely to be wrong: {', '.join(names)}"
+        )
+    if figures.verdict.quarantined:
+        parts.append(f"{figures.verdict.quarantined:,} messages in quarantine, which the table of this name explains")
+    if not parts:
+        return "<p>Nothing is left out.</p>"
+    return f"<ul>{''.join(f'<li>{escape(part)}</li>' for part in parts)}</ul>"
+
+
+class _Duration(float):
+    """Seconds that are written for people."""
+
+
+def _with_durations(latency: Result) -> Result:
+    rows = [tuple(_Duration(value) if isinstance(value, float) else value for value in row) for row in latency.rows]
+    return Result(latency.columns, rows)
 
 
 def _totals(totals: Result) -> str:
@@ -139,6 +184,8 @@ def _text(value: object) -> str:
             return str(value).lower()
         case int():
             return f"{value:,}"
+        case _Duration():
+            return written(value)
         case float():
             return f"{value:,.3f}"
         case _:
