@@ -5,6 +5,7 @@ never opened. The engine sees these tables alone: no other file, no network and 
 """
 
 import re
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from datetime import UTC, date, datetime, timedelta
@@ -18,9 +19,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.csv import read_csv
 
 from cloud.queries.result import BadQuery, Result, collect, first_line
-from cloud.queries.views import VIEWS_FILE, name_in_sql
+from cloud.queries.views import VIEWS_FILE, name_in_sql, view_names
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.data_file import checked_parquet
@@ -46,8 +49,12 @@ _LOCK = ("SET enable_external_access = false", "SET lock_configuration = true")
 class OpenTables:
     """The tables in a folder and the views over them, as they were when it was opened. It changes nothing."""
 
-    def __init__(self, folder: Path | str) -> None:
-        """folder: a path, or a URL as `ingest` takes it. Raises NoTables, ValueError for a bad URL, OSError."""
+    def __init__(self, folder: Path | str, beside: Mapping[str, Path] | None = None) -> None:
+        """folder: a path, or a URL as `ingest` takes it.
+
+        beside: CSV files with a header and Parquet files (`.parquet`), by the names of the tables that they become.
+        Raises NoTables, BadQuery for a file or a name that is no table, ValueError for a bad URL, OSError.
+        """
         storage = open_storage(folder)
         require_tables(storage)
         with ExitStack() as closing:
@@ -64,6 +71,8 @@ class OpenTables:
                     f"the tables in {storage} have other columns than the views need; a run of the job migrates them"
                 )
                 raise NoTables(f"{reason}: {first_line(error)}") from None
+            for name, file in (beside or {}).items():
+                self._engine.register(_new_name(name), _read_file(file))
             for setting in _LOCK:
                 self._engine.execute(setting)
             self._closing = closing.pop_all()
@@ -110,6 +119,24 @@ class OpenTables:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _new_name(name: str) -> str:
+    """Returns a name that SQL takes as it is. Raises BadQuery for any other, and for one of ours."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise BadQuery(f"{name!r} is no name for a table: it has letters, digits and _ only")
+    if name.lower() in view_names():
+        raise BadQuery(f"{name} is a table already: give the file another name")
+    return name
+
+
+def _read_file(file: Path) -> pa.Table:
+    """Returns the rows of a CSV file with a header, or of a Parquet file. Raises BadQuery, OSError."""
+    try:
+        with file.open("rb") as content:
+            return pq.read_table(content) if file.suffix == ".parquet" else read_csv(content)
+    except pa.ArrowInvalid as error:
+        raise BadQuery(f"{file} is no {'Parquet' if file.suffix == '.parquet' else 'CSV'} file: {error}") from None
 
 
 def _reason(error: duckdb.Error) -> str:

@@ -45,6 +45,10 @@ def query(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each row.")] = False,
     as_plot: Annotated[bool, typer.Option("--plot", help="Draw a chart of the first column and the numbers.")] = False,
+    with_files: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME=FILE", help="A CSV or Parquet file as a table; may be given again."),
+    ] = None,
     watch: Annotated[
         float | None,
         typer.Option(
@@ -59,6 +63,9 @@ def query(
         fail("query", "--csv, --json and --plot exclude each other")
     if (as_csv or as_plot) and sql is None:
         fail("query", "--csv and --plot need SQL")
+    beside = _parse_files(with_files or [])
+    if beside and by_spark:
+        fail("query", "--with is for DuckDB, and not for --spark")
     with failing_on(OSError, command="query"):
         if not has_tables(folder):
             fail(
@@ -67,7 +74,10 @@ def query(
             )
     show = _print_csv if as_csv else _print_json if as_json else _print_plot if as_plot else _print_rows
     while True:
-        with failing_on(BadQuery, NoTables, SparkMissing, OSError, command="query"), _engine(folder, by_spark) as ask:
+        with (
+            failing_on(BadQuery, NoTables, SparkMissing, OSError, command="query"),
+            _engine(folder, by_spark, beside) as ask,
+        ):
             answers = [_count_rows(ask), ask(_DEVICES)] if sql is None else [ask(sql)]
         if watch and sys.stdout.isatty():
             Console().clear()
@@ -82,7 +92,7 @@ def query(
 
 
 @contextmanager
-def _engine(folder: Path | str, by_spark: bool) -> Iterator[Ask]:
+def _engine(folder: Path | str, by_spark: bool, beside: dict[str, Path]) -> Iterator[Ask]:
     """Gives a function that returns the rows of a query."""
     if by_spark:
         from cloud import open_session, open_views, select  # pyspark takes longer to import than DuckDB to answer
@@ -91,8 +101,19 @@ def _engine(folder: Path | str, by_spark: bool) -> Iterator[Ask]:
         open_views(session, folder)
         yield partial(select, session)
     else:
-        with OpenTables(folder) as tables:
+        with OpenTables(folder, beside) as tables:
             yield tables.select
+
+
+def _parse_files(texts: list[str]) -> dict[str, Path]:
+    """Returns the files of NAME=FILE by their names."""
+    files = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not (equals and name and file):
+            fail("query", f"--with {text}: it is not NAME=FILE")
+        files[name] = Path(file)
+    return files
 
 
 def _count_rows(ask: Ask) -> Result:
@@ -156,7 +177,7 @@ def _cell(value: object) -> str:
 
 
 def _objects(result: Result) -> list[dict[str, object]]:
-    """Rows for JSON, which has no number that is none. Ends the command if an object would have a key twice."""
+    """Rows for JSON, which has neither NaN nor infinities. Ends the command if an object would have a key twice."""
     if twice := [name for name, count in Counter(result.columns).items() if count > 1]:
         fail("query", f"two columns are called {twice[0]!r}, and an object has a key once: name one of them with AS")
     return [dict(zip(result.columns, map(_finite, map(_plain, row)), strict=True)) for row in result.rows]
