@@ -29,6 +29,7 @@ def route_config(port: int, **keys: object) -> RouteConfig:
         "broker": f"mqtt://127.0.0.1:{port}",
         "backoff_shortest_ms": 10,
         "backoff_longest_ms": 100,
+        "statement_interval_s": 0,  # tests of statements ask for them: others count what is published
     }
     return RouteConfig(**{**usual, **keys})  # type: ignore[arg-type]
 
