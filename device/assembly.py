@@ -139,7 +139,7 @@ def make_network(config, board, say, watchdog):
         return None
     if board.Network is None:
         raise ConfigError(f"network is an object, expected none: {board.NAME} has no Wi-Fi to join")
-    return board.Network(config.networks, config.host_name, say, watchdog)
+    return board.Network(config.networks, config.host_name, say, watchdog, config.country)
 
 
 def make_watchdog(config, board):

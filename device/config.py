@@ -13,7 +13,7 @@ from wire.topics import check_topic_filter, check_topic_name, matches, parse_sha
 
 NAME_BYTES_MAX = 128  # of a client id: each message contains it and must fit into one flash sector
 TOPIC_BYTES_MAX = 512
-SSID_BYTES_MAX, PASSWORD_BYTES_MAX = 32, 63  # of WPA
+SSID_BYTES_MAX, KEY_DIGITS = 32, 64  # of WPA: a password has 63 bytes at most; 64 hexadecimal digits are the key itself
 NETWORKS_MAX, PORTS_MAX = 8, 4
 HOST_NAME_BYTES_MAX = 32  # of MicroPython's `network.hostname`
 LOGIN_BYTES_MAX = 256  # of a user name, and of a password
@@ -46,6 +46,7 @@ class Config:
         self.topic = section.topic("topic")
         self.networks = _read_networks(section) if section.has("network") else []
         self.host_name = section.text("host_name", HOST_NAME_BYTES_MAX) if section.has("host_name") else None
+        self.country = section.country_or_none("country")
         self.ports = _read_ports(section)
         flash = section.section("flash")
         self.flash_path = flash.text("path")
@@ -100,8 +101,8 @@ class Config:
 class Readable:
     """The usable part of a configuration with an error, so that safe mode can report the error.
 
-    It has `ports`, `client_id`, `status`, `networks` and `host_name`. Raises `error`, or another ConfigError, if these
-    do not suffice for a report.
+    It has `ports`, `client_id`, `status`, `networks`, `host_name` and `country`. Raises `error`, or another
+    ConfigError, if these do not suffice for a report.
     """
 
     protocol_level = MQTT_5
@@ -111,11 +112,12 @@ class Readable:
         section = _Section("", _read_keys(path))
         self.ports: list = []
         self.networks: list = []
-        self.status = self.host_name = None
+        self.status = self.host_name = self.country = None
         try:
             self.ports = _read_ports(section)
             self.client_id = section.text("client_id", NAME_BYTES_MAX)
             self.networks = _read_networks(section) if section.has("network") else []
+            self.country = section.country_or_none("country")
             self.status = _Status(section.section_or_text("status", "topic"))
         except ConfigError:
             pass
@@ -134,7 +136,10 @@ def _read_ports(section) -> list:
 class _Wifi:
     def __init__(self, section) -> None:
         self.ssid = section.text("ssid", SSID_BYTES_MAX)
-        self.password = section.text("password", PASSWORD_BYTES_MAX)
+        self.password = section.text_or_null("password")
+        length = len(self.password.encode()) if self.password else 0
+        if length > KEY_DIGITS or (length == KEY_DIGITS and self.password.strip("0123456789abcdefABCDEF")):
+            raise section.wrong("password", "", "a string of 1 to 63 bytes, or a key of 64 hexadecimal digits")
         self.address = _Address(section.section("address")).whole if section.has("address") else None
         section.end()
 
@@ -303,6 +308,12 @@ class _Section:
         if len(parts) != 4 or not all(part.isdigit() and int(part) < 256 for part in parts):
             raise self.wrong(key, text, "an IPv4 address such as 192.168.1.20")
         return text
+
+    def country_or_none(self, key: str) -> str | None:
+        code = self.text(key, 2) if key in self._keys else None
+        if code is not None and (len(code) != 2 or not all("A" <= letter <= "Z" for letter in code)):
+            raise self.wrong(key, code, "two capital letters of ISO 3166, such as DE")
+        return code
 
     def section_or_text(self, key: str, main_key: str, default: str | None = None):
         """A section; a string stands for a section with only `main_key`, and `default` for a missing key."""

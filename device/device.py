@@ -175,8 +175,11 @@ class Device:
         if self._health is not None:
             self._health.advance(now_ms)
         self._session.advance(self._ready, now_ms)
-        if self._session.attached and self._tell_losses():
-            self._session.advance(0, now_ms)  # send the report now: the next turn may be much later
+        if self._session.attached:
+            if self.network is not None:
+                self.network.hear(now_ms)
+            if self._tell_losses():
+                self._session.advance(0, now_ms)  # send the report now: the next turn may be much later
         if self._keeps_name and is_sent(self.log):
             self.wants_restart = True
 

@@ -59,7 +59,7 @@ def run(keys, text: str, board, longest_ms: int | None = None, watchdog=None) ->
     uptime = board.Uptime()
     network = None
     if keys.networks and board.Network:
-        network = board.Network(keys.networks, keys.host_name, board.say, watchdog)
+        network = board.Network(keys.networks, keys.host_name, board.say, watchdog, keys.country)
     speaker = _make_speaker(keys, text, poller, network, board, watchdog)
     ready = say_ms = now_ms = 0
     while longest_ms is None or now_ms < longest_ms:

@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-from device.clock import NTP
+from device.clock import EARLIEST_UNIX_MS, NTP
 
 PORT = 123
 ASK_MS = 3_600_000  # time from an answer to the next question
@@ -14,7 +14,9 @@ ANSWER_MS = 2_000  # a later answer would be too inexact
 LOOK_MS = 20  # time between two polls for the answer
 REQUEST = b"\x23" + bytes(39)  # version 4, client; a random number follows in place of the transmit timestamp
 PACKET_BYTES = 48
+NEVER = bytes(8)
 UNIX_S = 2_208_988_800  # 1970-01-01 in seconds since 1900
+DISTANCE_MAX = 16 << 16  # seconds of error and way to the reference clock, in 16.16 bits: MAXDISP of RFC 5905
 ERA_S = 1 << 32  # the seconds since 1900 wrap in 2036
 
 
@@ -38,6 +40,7 @@ class Sntp:
         self._number = b""
         self._due_ms = 0
         self._retry_ms = RETRY_SHORTEST_MS
+        self._turn = 0  # which of the name's addresses is asked
         self.has_asked = False  # whether the first question is over, with or without an answer
 
     def next_timer_ms(self) -> int:
@@ -59,10 +62,11 @@ class Sntp:
     def _ask(self, now_ms: int) -> None:
         self._watchdog.lengthen(LOOK_UP_MS)
         try:
-            address = socket.getaddrinfo(self._host, self._port, 0, socket.SOCK_DGRAM)[0][-1]
+            found = socket.getaddrinfo(self._host, self._port, 0, socket.SOCK_DGRAM)
         finally:
             self._watchdog.shorten()
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        family, kind, protocol, _, address = found[self._turn % len(found)]
+        self._socket = socket.socket(family, kind, protocol)
         self._socket.setblocking(False)
         self._number = os.urandom(8)
         self._socket.sendto(REQUEST + self._number, address)
@@ -95,6 +99,7 @@ class Sntp:
     def _end(self, now_ms: int, is_told: bool) -> None:
         self.close()
         self.has_asked = True
+        self._turn += not is_told
         self._due_ms = now_ms + (ASK_MS if is_told else self._retry_ms)
         self._retry_ms = RETRY_SHORTEST_MS if is_told else min(2 * self._retry_ms, RETRY_LONGEST_MS)
 
@@ -118,14 +123,23 @@ class TimedNetwork:
 def read_answer(answer: bytes, number: bytes) -> int | None:
     """Returns UTC (ms since 1970) halfway between the server's receipt and its answer.
 
-    None if the packet is no valid answer to the question with this number (section 5).
+    None if the packet is no valid answer to the question with this number (section 5), or its server does not know the
+    time itself.
     """
     if len(answer) < PACKET_BYTES or answer[24:32] != number:
         return None
     leap, mode, stratum = answer[0] >> 6, answer[0] & 7, answer[1]
     if leap == 3 or mode != 4 or not 0 < stratum < 16:  # not synchronised, not a server, or a kiss-o'-death packet
         return None
-    received_ms, sent_ms = read_timestamp(answer[32:40]), read_timestamp(answer[40:48])
+    delay, dispersion = struct.unpack(">iI", answer[4:12])
+    if delay // 2 + dispersion >= DISTANCE_MAX:  # the server has lost its own source (RFC 5905, A.5.5.2)
+        return None
+    times = [answer[place : place + 8] for place in (16, 32, 40)]
+    if NEVER in times:  # zero stands for a time that is not known, and would read as 2036
+        return None
+    set_ms, received_ms, sent_ms = [read_timestamp(one) for one in times]
+    if not EARLIEST_UNIX_MS <= received_ms <= sent_ms <= received_ms + ANSWER_MS or set_ms > sent_ms:
+        return None
     return (received_ms + sent_ms) // 2
 
 

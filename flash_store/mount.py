@@ -261,17 +261,16 @@ class Mount:
             self._suspect.clear()
 
     def _place_setting(self, header, number: int, offset: int) -> None:
-        found = self._flash.read_if_whole(number, offset + record.HEADER_SIZE, header.aux)
+        found = record.read_body(self._flash, number, offset, self.ring.seed(number))
         if found is None:
             return
-        key = bytes(found)
+        header, key, value = found
         self._settings.pop(key, None)
         if header.flags & record.REMOVED:
             return
         self._settings[key] = self.ring.place(number, offset)
         if key == GAPS:
-            highest = self._flash.read_if_whole(number, offset + record.HEADER_SIZE + header.aux, 4)
-            self._decide(int.from_bytes(highest or b"", "little"))
+            self._decide(int.from_bytes(value[:4], "little"))
 
     def _note(self, kind: int, message_id: int) -> None:
         self._highest_id = max(self._highest_id, message_id)

@@ -15,6 +15,7 @@ STATE = 0x53  # "S"
 ERASE = 0x65  # "e"
 
 HEADER_SIZE = 16
+READS = 3  # times that a record is read before it counts as corrupt: a bus may return a wrong bit once
 ACK_SPAN = 32  # ids that one ACK or REC record covers
 RETAIN = 0x04  # flags of a message: bits 0-1 QoS, bit 2 retain, bit 3 PUBREC received
 RECEIVED = 0x08
@@ -108,15 +109,30 @@ def is_valid(flash, sector: int, offset: int, found: bytes | bytearray, crc_seed
 
 
 def read_body(flash, sector: int, offset: int, crc_seed: int):
-    """Returns (header, name, content) of the message or setting at this place; None if its record is corrupt."""
+    """Returns (header, name, content) of the message or setting at this place; None if its record is corrupt.
+
+    The CRC is checked over the very bytes that are returned: another read may be wrong where this one was right [C1].
+    """
+    for _ in range(READS):
+        read = _read_body(flash, sector, offset, crc_seed)
+        if read is not None:
+            return read
+    return None
+
+
+def _read_body(flash, sector: int, offset: int, crc_seed: int):
     found = flash.read_if_whole(sector, offset, HEADER_SIZE)
     header = decode_header(found) if found else NONE
-    if not header.has_body() or not is_valid(flash, sector, offset, found, crc_seed):
+    if not header.has_body() or not header.is_plausible(flash.sector_size - offset):
         return None
     offset += HEADER_SIZE
     name = flash.read_if_whole(sector, offset, header.aux)
     content = flash.read_if_whole(sector, offset + header.aux, header.length - header.aux)
-    return None if name is None or content is None else (header, bytes(name), content)
+    if name is None or content is None:
+        return None
+    if crc32(content, crc32(name, crc32(found[:_CRC_OFFSET], crc_seed))) != header.crc:
+        return None
+    return header, bytes(name), content
 
 
 def scan(flash, sector: int, first: int, crc_seed: int, granule: int, end: int = 0):
@@ -128,12 +144,16 @@ def scan(flash, sector: int, first: int, crc_seed: int, granule: int, end: int =
     offset = first
     blank = b"\xff" * granule
     while offset + HEADER_SIZE <= (end or flash.sector_size):
-        found = flash.read_if_whole(sector, offset, max(granule, HEADER_SIZE))
-        if (found[:granule] if found else flash.read_if_whole(sector, offset, granule)) == blank:
+        for _ in range(READS):
+            found = flash.read_if_whole(sector, offset, max(granule, HEADER_SIZE))
+            is_blank = (found[:granule] if found else flash.read_if_whole(sector, offset, granule)) == blank
+            valid = not is_blank and found is not None and is_valid(flash, sector, offset, found, crc_seed)
+            if is_blank or valid:
+                break
+        if is_blank:
             offset += granule
             continue
         header = decode_header(found) if found else NONE
-        valid = found is not None and is_valid(flash, sector, offset, found, crc_seed)
         yield offset, header, valid
         offset += extent(header.length, granule) if valid else granule
 
@@ -153,7 +173,7 @@ def headers(flash, sector: int, offset: int, end: int, granule: int):
 
 
 def mended(flash, sector: int, offset: int, crc_seed: int) -> Header | None:
-    """Returns the header of a record that is valid except for one flipped bit; None if more than one bit is wrong.
+    """Returns the header of a record with one flipped bit at most, set right; None if more than one bit is wrong.
 
     Such a record was programmed completely. The flipped bit may be in the length: so every length that differs in one
     bit is tried, in a single pass over the flash.
@@ -166,6 +186,8 @@ def mended(flash, sector: int, offset: int, crc_seed: int) -> Header | None:
     crcs = _crcs(flash, sector, offset, found, crc_seed, lengths)
     for length, crc in crcs:
         difference = crc ^ decode_header(found).crc
+        if length == said and not difference:  # it was corrupt in an earlier read only
+            return decode_header(found)
         fields = bytearray(found)
         struct.pack_into("<H", fields, 2, length)
         if length == said:

@@ -222,17 +222,17 @@ class Writer:
 
     def _move(self, index: int, offset: int, header) -> bool:
         """Copies the message or setting at this offset, if it is live; returns False if it cannot be read."""
-        if header.is_message() and not self.index.is_in(index, header.number):
+        place = self.ring.place(index, offset)
+        if header.is_message():
+            is_live = self.index.is_in(index, header.number)
+        else:
+            is_live = place in self.setting_places.values()
+        if not is_live:
             return True
-        start = offset + record.HEADER_SIZE
-        name = self._flash.read_if_whole(index, start, header.aux)
-        if name is None:
+        found = self.read(place)  # checked once more, because the copy gets a CRC of its own [C1]
+        if found is None:
             return False
-        if header.kind == SET and self.setting_places.get(bytes(name)) != self.ring.place(index, offset):
-            return True
-        content = self._flash.read_if_whole(index, start + header.aux, header.length - header.aux)
-        if content is None:
-            return False
+        header, name, content = found
         if header.kind == SET:
             self.write(SET, header.flags, header.number, header.aux, (name, content), True)
         else:

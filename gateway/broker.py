@@ -28,7 +28,7 @@ from gateway.streams.names import NAME_BYTES_MAX, is_stream_name
 from gateway.timers import Timers
 from wire import reasons
 
-TAKEN_MOST = 100  # streams, with those of neighbours: each has a thread and open files
+TAKEN_MOST = 8  # streams, with those of neighbours: each takes a thread, 9 open files and 10 MB
 CATCH_UP_S = 2.0  # for clients that send without end, or wait for room in the store, when the broker closes
 
 logger = logging.getLogger(__name__)
@@ -60,8 +60,8 @@ class Broker:
         self._access_control = AccessControl(
             Path(config.accounts) if config.accounts else None,
             Path(config.acl) if config.acl else None,
-            config.name,
-            StreamChoice(streams, users),
+            gateway=config.name,
+            streams=StreamChoice(streams, users),
         )
         self._common = common = Common(
             self._access_control,
@@ -113,17 +113,21 @@ class Broker:
         self.network.streams = tuple(self._common.streams)
 
     def _note_streams(self, names: Iterable[str]) -> None:
-        """A neighbour has these streams: the gateway takes those that it does not have."""
+        """A neighbour has these streams: the gateway takes those that it does not have, as far as there is room."""
+        refused: list[str] = []
         for name in names:
             if not name or name in self._common.streams or name in self._taken or self._closing:
                 continue
             if not is_stream_name(name) or len(self._common.streams) + len(self._taking) > TAKEN_MOST:
-                logger.warning("a neighbour's stream is not taken: %r", name[:NAME_BYTES_MAX])
+                refused.append(name)
                 continue
             self._taken[name] = None
             task = asyncio.get_running_loop().create_task(self._take_stream(name))
             self._taking.add(task)
             task.add_done_callback(self._taking.discard)
+        if refused:
+            text = "%s streams of a neighbour are not taken, such as %r: with %s streams they need a [[stream]]"
+            logger.warning(text, len(refused), refused[0][:NAME_BYTES_MAX], TAKEN_MOST)
 
     async def _take_stream(self, name: str) -> None:
         config = with_streams(self.config, [name])
@@ -224,7 +228,7 @@ class Broker:
             if connection.user in changed:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
 
-    def connect(self, port: Port, stream: str = "") -> None:
+    def connect(self, port: Port, stream: str) -> None:
         """Serves a listener's new port, in a task of its own; ``stream`` is the listener's."""
         if self._closing:
             return port.close()

@@ -54,6 +54,7 @@ class Counters:
     links_rejected: int = 0
     messages_returned: int = 0
     messages_duplicate: int = 0
+    messages_conflict: int = 0
     messages_flooded: int = 0
     announcements_sent: int = 0
     announcements_received: int = 0
@@ -94,6 +95,7 @@ class RouteState:
     (unix time); "" and 0: it did not yet.
     ``backfill_messages`` counts those of ``backlog_messages`` that are in the backfill of a route that sends fresh
     messages first.
+    ``fault`` says which unexpected failure of the gateway itself ended the newest attempt ("": none did).
     ``qos_0_sent`` and ``qos_0_dropped`` count messages of QoS 0 that were not stored for the route.
     ``received_messages`` counts the messages that came down. ``receive_problem`` says what does not come down over this
     connection, and ``receive_note`` what comes down otherwise than asked for; "": nothing.
@@ -111,6 +113,7 @@ class RouteState:
     qos_0_sent: int = 0
     qos_0_dropped: int = 0
     stands: str = ""
+    fault: str = ""
     arrived_per_s: float = 0.0
     last_error: str = ""
     last_error_ms: int = 0

@@ -2,7 +2,7 @@
 
 ::
 
-    GatewayError          the command's exit code is 2, or 1 where the disk is full or fails
+    GatewayError          the command's exit code is 1 where the cause may pass by itself, else 2
     ├── ConfigError       the configuration file cannot be used
     ├── ListenError       a listener cannot be opened
     └── StoreError        the message store cannot be opened
@@ -10,12 +10,39 @@
 
 import errno
 import sqlite3
+import ssl
 
+LASTING = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL)
+"""Errors of the system that say that a path or an address is wrong; each other one may pass."""
+PASSING = (
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+)
+"""Errors of SQLite that may pass."""
 ADVICE = "; `holdfast gateway repair` saves what can be read"
 
 
 class GatewayError(Exception):
-    """The gateway cannot run; the text says why, and names the file, listener or folder."""
+    """The gateway cannot run; the text says why, and names the file, listener or folder.
+
+    Args:
+        text: what is wrong.
+        may_pass: whether it may be right at a later start without anybody's work. An error whose cause is one of the
+            system, or of SQLite, knows by that.
+    """
+
+    def __init__(self, text: str, *, may_pass: bool = False) -> None:
+        super().__init__(text)
+        self._may_pass = may_pass
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a later start may succeed although nobody changes the configuration or the store."""
+        return self._may_pass or may_pass(self.__cause__)
 
 
 class ConfigError(GatewayError):
@@ -47,11 +74,15 @@ def is_lock(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether an error of SQLite or of the system says that the disk is full or fails; either may pass by itself."""
+def may_pass(error: BaseException | None) -> bool:
+    """Whether an error may pass by itself: a disk that is full, fails, is read-only or is not mounted yet, an address
+    that is not up yet, a port or a store that another process holds for a moment.
+    """
+    if isinstance(error, GatewayError):
+        return error.may_pass
     if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+        return not isinstance(error, ssl.SSLError) and error.errno not in LASTING
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
 
 
 def advice_on(error: Exception) -> str:

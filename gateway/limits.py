@@ -156,7 +156,7 @@ class Limits:
         if self._is_open:
             self._discard(cursors)
 
-    def verdict(self, topic: str, owner: str, publisher: str = "") -> Verdict:
+    def verdict(self, topic: str, owner: str, publisher: str) -> Verdict:
         """Returns what happens to a message to this topic from one of the owner's clients, by its identifier.
 
         Consumers that do not take this client's messages do not count: two gateways whose links are full would wait for
@@ -175,7 +175,7 @@ class Limits:
             return Verdict.TAKE
         return self.verdict_below_filters(topic, self._log.audience.takers(topic), publisher)
 
-    def verdict_below_filters(self, topic: str, takers: Iterable[Cursor], publisher: str = "") -> Verdict:
+    def verdict_below_filters(self, topic: str, takers: Iterable[Cursor], publisher: str) -> Verdict:
         """Returns what the limits below topic filters mean for a message to this topic, which these cursors take."""
         for number in self._topic_limits.matching(topic):
             when_full = self._topics[number].when_full

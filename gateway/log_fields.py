@@ -1,5 +1,8 @@
 """The lines that the gateway logs: one for each event, as ``key=value`` or JSON, without payloads and secrets.
 
+If systemd's journal reads the stream, each line begins with its priority, such as ``<4>``, which the journal takes off:
+``journalctl -p warning`` shows warnings and worse [sd-daemon(3), systemd.exec(5) at ``JOURNAL_STREAM``].
+
 Modules log with the standard library, and pass the fields of an event beside its text::
 
     logger.warning("login refused", extra=about(peer=port.peer, user=user, reason=describe(code)))
@@ -7,6 +10,7 @@ Modules log with the standard library, and pass the fields of an event beside it
 
 import json
 import logging
+import os
 import re
 import sys
 from collections import OrderedDict
@@ -20,6 +24,8 @@ WINDOW_S = 10.0
 LINES_OF_PEER_MAX = 5  # of one event and one peer in a window; of one client if the event has no peer
 LINES_OF_EVENT_MAX = 50  # of one event in a window, from all peers
 WINDOWS_MAX = 10_000
+PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (0, 7))
+"""Levels from which on a line has a priority [sd-daemon(3)]."""
 VALUE_MAX = 256  # characters; a client chooses its identifier and its topics
 TRACEBACK_MAX = 8192  # characters
 
@@ -35,7 +41,8 @@ def about(**fields: Any) -> dict[str, Fields]:
 def start_logging(*, as_json: bool = False, stream: TextIO = sys.stderr) -> None:
     """Makes this process log to a stream, by the rules of this module."""
     handler = LimitedHandler(stream)
-    handler.setFormatter(JsonFormatter() if as_json else KeyValueFormatter())
+    formatter = JsonFormatter() if as_json else KeyValueFormatter()
+    handler.setFormatter(JournalFormatter(formatter) if is_journal(stream) else formatter)
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(True)
 
@@ -52,6 +59,35 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(dict(_fields(record)))
+
+
+class JournalFormatter(logging.Formatter):
+    """Lines of another formatter, each behind its priority.
+
+    Args:
+        inner: makes the lines.
+    """
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        return priority_of(record.levelno) + self._inner.format(record)
+
+
+def priority_of(level: int) -> str:
+    """Returns what a line of a level begins with in the journal."""
+    return next(f"<{number}>" for least, number in PRIORITIES if level >= least)
+
+
+def is_journal(stream: TextIO) -> bool:
+    """Whether systemd's journal reads a stream."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{status.st_dev}:{status.st_ino}"
 
 
 @dataclass(slots=True)

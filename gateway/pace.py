@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from gateway.signals import Signal
@@ -12,6 +13,8 @@ from gateway.signals import Signal
 BURST_S = 1.0  # an owner may send the messages of this time at once
 OWNERS_MOST = 10_000  # the rates of this many owners are remembered
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
+
+Item = TypeVar("Item")
 
 
 class TimeShare:
@@ -70,6 +73,15 @@ class Slice:
     def _begin(self) -> None:
         length_s = SLICE_S / self._time_share.busy if self._time_share is not None else SLICE_S
         self._ends_s = time.perf_counter() + length_s
+
+
+async def in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """Yields items, and lets all other tasks run whenever a slice is over."""
+    slice_ = Slice()
+    for one in items:
+        if slice_.is_over:
+            await slice_.give_way()
+        yield one
 
 
 class Shift:

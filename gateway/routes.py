@@ -29,6 +29,7 @@ from gateway.network.link import (
     BadLink,
     FilterSum,
     LinkSettings,
+    check_conditions,
     decode_link,
     encode_link,
 )
@@ -184,6 +185,7 @@ __all__ = [
     "ZoneName",
     "beside",
     "changes_for",
+    "check_conditions",
     "check_readable",
     "decode_link",
     "decode_mark",

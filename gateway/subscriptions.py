@@ -13,6 +13,8 @@ SIZE_OF_ONE, SIZE_OF_SHARED = 500, 6_000
 SIZE_OF_LEVEL = 350  # of a filter with wildcards: the tree has no nodes for the others
 SELECTED_BY_ONE, SIZE_OF_SELECTOR, SIZE_OF_SELECTING = 100, 1_200, 210  # the last one for each character
 SHARED_COUNTS = 10  # a shared subscription counts as this many: it is a consumer of its own
+SELECTED_MAX = 10_240
+"""The most characters of a session's selectors that look at one topic name: one takes up to 0.7 µs for each message."""
 PATTERNS_MAX = 100  # of one session: no more than this, and one more, of its subscriptions match one topic name
 
 
@@ -51,17 +53,20 @@ class Demand:
     name, so a name matches at most one subscription for each pattern, and one without wildcards.
     """
 
-    __slots__ = ("_patterns", "weight")
+    __slots__ = ("_patterns", "_selected", "weight")
 
     def __init__(self) -> None:
         self.weight = 0
         self._patterns: dict[str, int] = {}
+        self._selected: dict[str, int] | None = None  # the characters of the longest selector of each pattern
 
     def fits(self, topic_filter: str, most: int, select: str = "") -> bool:
-        """Whether one more subscription stays within the weight ``most`` and within PATTERNS_MAX."""
+        """Whether one more subscription stays within the weight ``most``, PATTERNS_MAX and SELECTED_MAX."""
         if self.weight + _weight(topic_filter, select) > most:
             return False
         pattern = _pattern(topic_filter)
+        if select and sum(self._selected_with(pattern, select).values()) > SELECTED_MAX:
+            return False
         return not pattern or pattern in self._patterns or len(self._patterns) < PATTERNS_MAX
 
     def add(self, topic_filter: str, select: str = "") -> None:
@@ -69,6 +74,8 @@ class Demand:
         self.weight += _weight(topic_filter, select)
         if pattern := _pattern(topic_filter):
             self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
+        if select:
+            self._selected = self._selected_with(_pattern(topic_filter), select)
 
     def remove(self, topic_filter: str, select: str = "") -> None:
         """Counts a subscription no more."""
@@ -77,6 +84,12 @@ class Demand:
             self._patterns[pattern] -= 1
             if not self._patterns[pattern]:
                 del self._patterns[pattern]
+                if self._selected is not None:
+                    self._selected.pop(pattern, None)
+
+    def _selected_with(self, pattern: str, select: str) -> dict[str, int]:
+        selected = self._selected or {}
+        return {**selected, pattern: max(selected.get(pattern, 0), len(select))}
 
 
 def size_of(topic_filter: str, select: str = "") -> int:

@@ -85,9 +85,9 @@ class RouteQueue:
     Args:
         name: the route's name.
         log: the gateway's store.
+        gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
         config: the route, None if it is not configured. The queue goes on with the filters that the store knows; only
             a route that is new to the store begins with those of ``config``.
-        gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
         network: told what a neighbour at the other end wants.
 
     ``publisher`` is the route as the publisher of what comes down. ``sender`` sends over the connection that the route
@@ -101,8 +101,8 @@ class RouteQueue:
         self,
         name: str,
         log: MessageLog,
+        gateway_name: str,
         config: RouteConfig | None = None,
-        gateway_name: str = "",
         network: Network | None = None,
     ) -> None:
         self.name = name

@@ -64,7 +64,7 @@ class Route:
     ) -> None:
         self.config = config
         network = None if services is None else services.network
-        self.queue = queue or RouteQueue(config.name, log, config, gateway_name, network)
+        self.queue = queue or RouteQueue(config.name, log, gateway_name, config, network)
         self._notes = RouteNotes(log.folder, config.name)
         self._services = services
         packet_size = MAXIMUM_PACKET_SIZE if services is None else services.config.limits.maximum_packet_size

@@ -73,7 +73,7 @@ class Routes:
         serving = {name for name in self._serving if self._stream_of[name] == stream}
         for name in sorted(names - serving):
             network = None if place.services is None else place.services.network
-            self._leave(name, stream, RouteQueue(name, place.log, network=network))
+            self._leave(name, stream, RouteQueue(name, place.log, self._gateway_name, network=network))
 
     def _leave(self, name: str, stream: str, queue: RouteQueue) -> str:
         """Keeps the queue of a route that is no longer in a stream; returns its name among the others."""

@@ -15,6 +15,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.connection.server          ServerConnection
     wire.connection.states          the state tables of connections and messages
     wire.bulk.column_batch          many messages in the payload of one PUBLISH, as columns
+    wire.bulk.content_digest        a short digest of topic and payload
     wire.bulk.connection            both ends, with many PUBLISH packets at once
     wire.bulk.property_block        the properties of a PUBLISH as bytes
     wire.bulk.publish_run           many PUBLISH packets from columns

@@ -1,15 +1,21 @@
 """``/healthz`` and ``/metrics`` of a lander over HTTP, for monitoring from the same machine."""
 
+import contextlib
 import ipaddress
+import socket
+import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, generate_latest
 
 HOST = "127.0.0.1"  # requests need no login, so only this machine may send them
-REQUEST_DEADLINE_S = 2.0  # one request at a time is answered, so none may take long
+CONNECTION_DEADLINE_S = 5.0  # from the connection to the end of the answer
+CONNECTIONS_MOST = 16  # each takes a thread; one more ends the oldest
+LOOK_S = 0.5  # between two looks for connections that are over time
 PATHS = ("/metrics", "/healthz")
 TEXT = "text/plain; charset=utf-8"
 
@@ -43,7 +49,7 @@ class Metrics:
 
 
 class HealthServer:
-    """Answers in a thread of its own, one request after the other, until `close`.
+    """Answers each connection in a thread of its own until `close`, one request for each.
 
     Args:
         port: a TCP port on the loopback address, 0 for one that is free; the attribute `port` is its number.
@@ -54,16 +60,19 @@ class HealthServer:
     """
 
     def __init__(self, port: int, metrics: Metrics, problems: Callable[[], list[str]]) -> None:
+        one_at_a_time = Lock()
+
         class Handler(_Handler):
             def answer(self, path: str) -> tuple[int, str, bytes]:
-                if path == "/metrics":
-                    return 200, CONTENT_TYPE_LATEST, metrics.text()
-                found = problems()
+                with one_at_a_time:
+                    if path == "/metrics":
+                        return 200, CONTENT_TYPE_LATEST, metrics.text()
+                    found = problems()
                 return 503 if found else 200, TEXT, ("\n".join(found or ["ok"]) + "\n").encode()
 
-        self._server = HTTPServer((HOST, port), Handler)
+        self._server = _Server((HOST, port), Handler)
         self.port: int = self._server.server_port
-        self._thread = Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread = Thread(target=self._server.serve_forever, args=(LOOK_S,), name="health", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -73,9 +82,48 @@ class HealthServer:
         self._server.server_close()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    timeout = REQUEST_DEADLINE_S
+class _Server(ThreadingHTTPServer):
+    """Ends connections that take too long, whatever they send or do not read, and the oldest one of too many."""
 
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._lock = Lock()
+        self._begun_s: dict[socket.socket, float] = {}  # of each open connection, the oldest first
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begins a connection's thread."""
+        with self._lock:
+            if len(self._begun_s) >= CONNECTIONS_MOST:
+                self._end(next(iter(self._begun_s)))
+            self._begun_s[request] = time.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Ends the connections that are over time."""
+        with self._lock:
+            begun_s = time.monotonic() - CONNECTION_DEADLINE_S
+            for request in [one for one, since_s in self._begun_s.items() if since_s < begun_s]:
+                self._end(request)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Closes a connection; its thread ends."""
+        with self._lock:
+            self._begun_s.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing: the client has gone, or was too slow."""
+
+    def _end(self, request: socket.socket) -> None:
+        """Makes a connection's thread find that the connection has ended."""
+        del self._begun_s[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
     def answer(self, path: str) -> tuple[int, str, bytes]:
         """Returns the status, the content type and the body for one of PATHS."""
         raise NotImplementedError

@@ -302,17 +302,22 @@ SELECT origin, epoch, lo, hi, size AS missing,
 FROM verdicts
 WHERE place = 1;
 
--- For each origin and epoch: what arrived, of what should have. What a route has left out on purpose is not missing.
+-- For each origin and epoch: what arrived, of what should have. What a route has left out on purpose is not missing. A
+-- message whose identity belongs to another one has no seq of its own, and no reading: it is one of `conflicts`.
 CREATE OR REPLACE VIEW completeness AS
-SELECT origin, epoch, first, last, arrived, missing, arrived / (arrived + missing) AS share
+SELECT origin, epoch, first, last, arrived, missing, arrived / (arrived + missing + conflicts) AS share, conflicts
 FROM (
     SELECT origin, epoch, min(first) AS first, max(last) AS last, CAST(sum(arrived) AS BIGINT) AS arrived,
-        CAST(sum(missing) AS BIGINT) AS missing
+        CAST(sum(missing) AS BIGINT) AS missing, CAST(sum(conflict) AS BIGINT) AS conflicts
     FROM (
-        SELECT origin, epoch, lo AS first, hi AS last, hi - lo + 1 AS arrived, 0 AS missing FROM ledger
+        SELECT origin, epoch, lo AS first, hi AS last, hi - lo + 1 AS arrived, 0 AS missing, 0 AS conflict FROM ledger
         UNION ALL
-        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, hi AS last, 0 AS arrived, missing
-        FROM gaps)
+        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, hi AS last, 0 AS arrived, missing, 0 AS conflict
+        FROM gaps
+        UNION ALL
+        SELECT origin, epoch, CAST(NULL AS BIGINT) AS first, CAST(NULL AS BIGINT) AS last, 0 AS arrived, 0 AS missing,
+            1 AS conflict
+        FROM quarantine WHERE kind = 'conflict')
     GROUP BY origin, epoch);
 
 -- The readings by which a device gives UTC to earlier ones.

@@ -43,7 +43,7 @@ from cloud.tables.schema import (
     Table,
 )
 from cloud.tables.tables import Tables, Transaction
-from cloud.transforms.classify import IDENTITY, NEW, Suspect, classify, find_within
+from cloud.transforms.classify import CONTENT, IDENTITY, NEW, Suspect, classify, find_within
 from cloud.transforms.own_decoders import OwnDecoder
 from cloud.transforms.rows import CONFLICT, decode, read_epochs, write_epochs
 
@@ -198,7 +198,7 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
     refused = []
     for described in ledger.files_with(sorted(plan.files, key=lambda one: one.file), suspects):
         try:
-            rows = read_landing_file(described, landing).select([*IDENTITY, "payload"])
+            rows = read_landing_file(described, landing).select([*IDENTITY, *CONTENT])
         except ManifestError as error:
             refused.append(SetAside(described.file, str(error)))
             continue
@@ -218,9 +218,9 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
 
 
 def _stored(tables: Tables, table: Table, suspects: list[Suspect], batches: list[Interval]) -> pa.Table:
-    """Returns identity and payload of the messages in known suspect intervals that these batches have added."""
+    """Returns identity, topic and payload of the messages in known suspect intervals that these batches have added."""
     known = sorted(suspect for suspect in suspects if suspect.known)
-    found = [table.empty().select([*IDENTITY, "payload"])]
+    found = [table.empty().select([*IDENTITY, *CONTENT])]
     may_hold = _Wanted(known, batches).may_be_in
     for file in tables.files(table):
         if may_hold(file, table):
@@ -230,8 +230,10 @@ def _stored(tables: Tables, table: Table, suspects: list[Suspect], batches: list
             if table is QUARANTINE:
                 wanted &= pc.equal(rows["kind"], CONFLICT).to_numpy()
             if wanted.any():
-                payloads = tables.read_file(table, file, ["payload"])
-                rows = rows.select(IDENTITY).append_column("payload", payloads["payload"])
+                contents = tables.read_file(table, file, CONTENT)
+                rows = rows.select(IDENTITY)
+                for name in CONTENT:
+                    rows = rows.append_column(name, contents[name])
                 found.append(rows.filter(pa.array(wanted)))
     found[0] = found[0].set_column(1, "epoch", pa.array([], pa.int64()))
     return pa.concat_tables(found)

@@ -255,7 +255,12 @@ BATCHES = Table(
         Column("duplicates", "long", "rows that came before", required=True),
         Column("quarantined", "long", "rows in quarantine", required=True),
         Column("undecodable", "long", "of these, new rows that could not be decoded", required=True),
-        Column("conflicts", "long", "of these, rows whose identity came before with another payload", required=True),
+        Column(
+            "conflicts",
+            "long",
+            "of these, rows whose identity came before with another payload or topic",
+            required=True,
+        ),
         Column("readings", "long", "rows added to readings", required=True),
         Column("planned_at", "timestamp", "when its files were chosen", required=True),
         Column("proved_at", "timestamp", "when this row was written", required=True),

@@ -16,6 +16,8 @@ NEW, DUPLICATE, CONFLICT = 0, 1, 2
 """The verdicts."""
 
 IDENTITY = ["origin", "epoch", "seq"]
+CONTENT = ["topic", "payload"]
+"""What is the same where a message comes again."""
 Numbers = npt.NDArray[np.int64]
 
 
@@ -68,31 +70,31 @@ def find_overlapping(spans: pa.Table, suspects: Sequence[Suspect]) -> Numbers:
 def classify(rows: pa.Table, known: npt.NDArray[np.bool_], stored: pa.Table, conflicts: pa.Table) -> Numbers:
     """Returns the verdict of each row: NEW, DUPLICATE or CONFLICT.
 
-    All three tables have the columns of IDENTITY and `payload`. `rows` are in the order of their landing; `known` says
+    All three tables have the columns of IDENTITY and CONTENT. `rows` are in the order of their landing; `known` says
     of each whether the ledger has its identity. `stored` are the messages of earlier batches, `conflicts` those of
-    their conflicts. The genuine payload of an identity is the stored one, else that of the first row. A row with
-    another payload is a conflict the first time, and a duplicate when that payload was a conflict before.
+    their conflicts. The genuine content of an identity is the stored one, else that of the first row. A row with
+    another content is a conflict the first time, and a duplicate when that content was a conflict before.
     """
     tables = [stored, conflicts, rows]
     origins, epochs, seqs = _identities([table.select(IDENTITY) for table in tables])
-    payloads = _codes(_joined([table.select(["payload"]) for table in tables])["payload"])
+    contents = _number_contents(_joined([table.select(CONTENT) for table in tables]))
     groups = _number_groups(origins, epochs, seqs)
     first_conflict, first_row = stored.num_rows, stored.num_rows + conflicts.num_rows
     count = int(groups.max(initial=-1)) + 1
-    group, payload = groups[first_row:], payloads[first_row:]
+    group, content = groups[first_row:], contents[first_row:]
 
     genuine = np.full(count, -1, np.int64)
     firsts, places = np.unique(group, return_index=True)
     unknown = ~known[places]
-    genuine[firsts[unknown]] = payload[places[unknown]]
-    genuine[groups[:first_conflict]] = payloads[:first_conflict]
+    genuine[firsts[unknown]] = content[places[unknown]]
+    genuine[groups[:first_conflict]] = contents[:first_conflict]
 
-    width = int(payloads.max(initial=0)) + 1
-    keys = groups * width + payloads
+    width = int(contents.max(initial=0)) + 1
+    keys = groups * width + contents
     is_copy = np.ones(len(group), bool)
     is_copy[np.unique(keys[first_row:], return_index=True)[1]] = False
     was_aside = np.isin(keys[first_row:], keys[first_conflict:first_row])
-    is_genuine = payload == genuine[group]
+    is_genuine = content == genuine[group]
     repeats = is_copy | (genuine[group] < 0) | (is_genuine & known) | (~is_genuine & was_aside)
     verdicts: Numbers = np.where(repeats, DUPLICATE, np.where(is_genuine, NEW, CONFLICT))
     return verdicts
@@ -113,6 +115,13 @@ def _codes(column: pa.ChunkedArray) -> Numbers:
     large = pa.large_binary() if column.type == pa.binary() else pa.large_string()
     codes = pc.dictionary_encode(column.cast(large).combine_chunks())
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _number_contents(messages: pa.Table) -> Numbers:
+    """Returns a number for each message: the same for the same topic and payload. They are small, as a key needs."""
+    topics, payloads = (_codes(messages[name]) for name in CONTENT)
+    found: Numbers = np.unique(payloads * (int(topics.max(initial=0)) + 1) + topics, return_inverse=True)[1]
+    return found
 
 
 def _number_groups(origins: Numbers, epochs: Numbers, seqs: Numbers) -> Numbers:

@@ -26,7 +26,7 @@ AHEAD = pa.scalar(86_400_000_000, pa.duration("us"))
 WRONG_TIME = "wrong time"
 UNDECODABLE, CONFLICT, DECODED = "undecodable", "conflict", "decoded"
 """The kinds of rows in `quarantine`."""
-CONFLICT_REASON = "the same identity came before with another payload"
+CONFLICT_REASON = "the same identity came before with another payload, or on another topic"
 TIME_REASON = "the gateway's time of acceptance is beyond the year 9999"
 _NOW = pa.scalar(0, pa.duration("us"))
 _OF_READING = ["origin", "epoch", "seq", "topic"]

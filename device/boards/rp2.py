@@ -58,7 +58,7 @@ class Watchdog:
         self._timeout_ms = timeout_ms
         self._watch = machine.WDT(timeout=timeout_ms)
         self._timers: list = []  # the one timer that feeds it during `lengthen`
-        self._end_ms = 0  # until when the timer feeds it, in ticks
+        self._end_ms = ticks_ms()  # until when the timer feeds it, in ticks
 
     def feed(self) -> None:
         self._watch.feed()

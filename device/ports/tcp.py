@@ -7,7 +7,8 @@ import socket
 from device.boards import board
 from device.ports import Down, Up
 
-CONNECT_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_MS = 10_000  # for all addresses of the broker's name
+CONNECT_SHORTEST_MS = 2_000  # for one of them
 LOOK_UP_MS = 60_000  # the longest time that a DNS look-up may block: several servers, each asked several times
 RECEIVE_BYTES = 512
 NOT_NOW = (errno.EAGAIN, errno.EINPROGRESS)
@@ -30,33 +31,32 @@ class Tcp:
         self._watchdog = watchdog
         self._socket: socket.socket | None = None
         self._deadline_ms: int | None = None  # of the connection attempt; None: no attempt is under way
+        self._addresses: list = []  # those of the broker's name that were not tried yet
+        self._patience_ms = CONNECT_TIMEOUT_MS  # with each of them
         self._unsent = b""
         self._events: list = []
 
     def open(self, now_ms: int) -> None:
         self._watchdog.lengthen(LOOK_UP_MS)
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(*self._address, 0, socket.SOCK_STREAM)[0]
+            self._addresses = list(socket.getaddrinfo(*self._address, 0, socket.SOCK_STREAM))
         finally:
             self._watchdog.shorten()
-        self._socket = socket.socket(family, kind, protocol)
-        self._socket.setblocking(False)
-        board.send_at_once(self._socket)
-        self._deadline_ms = now_ms + CONNECT_TIMEOUT_MS
-        try:
-            self._socket.connect(address)
-        except OSError as error:
-            if error.errno not in NOT_NOW:
-                self.close()
-                raise
-        self._poller.register(self._socket, select.POLLIN | select.POLLOUT)
+        self._patience_ms = max(CONNECT_SHORTEST_MS, CONNECT_TIMEOUT_MS // len(self._addresses))
+        self._connect(now_ms)
 
     def advance(self, ready: int, now_ms: int) -> None:
         if self._deadline_ms is not None:
             if ready:
                 self._finish_connecting()
             elif now_ms >= self._deadline_ms:
-                self._end(f"no answer in {CONNECT_TIMEOUT_MS // 1000} s")
+                self._end(f"no answer in {self._patience_ms // 1000} s")
+            else:
+                return
+            if not isinstance(self._events[-1], Down):
+                self._addresses = []
+            elif self._addresses:
+                self._go_on(now_ms)
         elif ready:
             if ready & select.POLLOUT:
                 self._write()
@@ -94,6 +94,40 @@ class Tcp:
         """MQTT has no such lines."""
 
     def close(self) -> None:
+        self._shut()
+        self._addresses = []
+        self._unsent = b""
+        self._events = []
+
+    def _connect(self, now_ms: int) -> None:
+        """Begins to connect to the next address. Raises OSError if it cannot begin with any of the addresses left."""
+        while True:
+            family, kind, protocol, _, address = self._addresses.pop(0)
+            try:
+                self._socket = socket.socket(family, kind, protocol)
+                self._socket.setblocking(False)
+                board.send_at_once(self._socket)
+                self._socket.connect(address)
+                break
+            except OSError as error:
+                if error.errno in NOT_NOW:
+                    break
+                self._shut()
+                if not self._addresses:
+                    raise
+        self._deadline_ms = now_ms + self._patience_ms
+        self._poller.register(self._socket, select.POLLIN | select.POLLOUT)
+
+    def _go_on(self, now_ms: int) -> None:
+        """Goes on to the name's next address after an attempt that has ended."""
+        self._events = []
+        self._shut()
+        try:
+            self._connect(now_ms)
+        except OSError as error:
+            self._end(str(error))
+
+    def _shut(self) -> None:
         if self._socket is not None:
             try:
                 self._poller.unregister(self._socket)
@@ -102,8 +136,6 @@ class Tcp:
             self._socket.close()
         self._socket = None
         self._deadline_ms = None
-        self._unsent = b""
-        self._events = []
 
     def _finish_connecting(self) -> None:
         self._deadline_ms = None

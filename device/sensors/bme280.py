@@ -9,9 +9,10 @@ CHIP_ID = 0x60
 ID, CTRL_HUM, STATUS, CTRL_MEAS = 0xD0, 0xF2, 0xF3, 0xF4
 CALIBRATION_TP, CALIBRATION_H1, CALIBRATION_H = 0x88, 0xA1, 0xE1
 OVERSAMPLE_ONCE_FORCED = 1 << 5 | 1 << 2 | 1
-MEASURING = 8
+MEASURING, COPYING = 8, 1  # bits of STATUS: it measures; it copies its calibration to the registers, after a reset
 MEASURE_MS = 10  # a measurement takes 9.3 ms at most (section 9.1)
 NOT_MEASURED = 0x80000  # the value of a skipped measurement, in 20 bits; humidity has the upper 16 of them
+UNPROGRAMMED = 0xFFFF
 HUMIDITY_MAX = 100 << 22  # 100 %, before the last shift of the calculation
 
 
@@ -19,6 +20,7 @@ class Bme280(Driver):
     """A chip at the I2C address 0x76 or 0x77. It sleeps between samples."""
 
     METRICS = ("temperature", "humidity", "pressure")
+    RANGES = {"temperature": (-40, 85), "humidity": (0, 100), "pressure": (30_000, 110_000)}  # tables 1 to 4
 
     @staticmethod
     def read(section) -> tuple:
@@ -27,13 +29,19 @@ class Bme280(Driver):
     def __init__(self, wiring: tuple, address: int) -> None:
         self._bus = buses.i2c(wiring)
         self._address = address
-        self._data = bytearray(12)  # from STATUS to the end of humidity
         identity = self._read(ID, 1)[0]
         if identity != CHIP_ID:
             raise SensorFailed(f"chip {identity:#x}, expected a BME280, {CHIP_ID:#x}")
+        if self._read(STATUS, 1)[0] & COPYING:
+            raise SensorFailed("it is starting")
         calibration = struct.unpack("<HhhHhhhhhhhh", self._read(CALIBRATION_TP, 24))
         self._temperature, self._pressure = calibration[:3], calibration[3:]
         self._humidity = unpack_humidity(self._read(CALIBRATION_H1, 1), self._read(CALIBRATION_H, 7))
+        # The bus has no checksum. A chip without its calibration reads as zeros, a line without a chip as ones.
+        if not (any(self._temperature) and any(self._pressure) and any(self._humidity)):
+            raise SensorFailed("its calibration is zero")
+        if calibration[0] == calibration[3] == UNPROGRAMMED:
+            raise SensorFailed("its calibration is missing")
 
     def start(self) -> int:
         """Begins a measurement; CTRL_HUM takes effect with the next write to CTRL_MEAS (section 5.4.3)."""
@@ -42,8 +50,7 @@ class Bme280(Driver):
         return MEASURE_MS
 
     def sample(self) -> list:
-        data = self._data
-        self._bus.readfrom_mem_into(self._address, STATUS, data)
+        data = self._read(STATUS, 12)  # to the end of humidity
         pressure = data[4] << 12 | data[5] << 4 | data[6] >> 4
         temperature = data[7] << 12 | data[8] << 4 | data[9] >> 4
         humidity = data[10] << 8 | data[11]
@@ -57,8 +64,12 @@ class Bme280(Driver):
         ]
 
     def _read(self, register: int, length: int) -> bytearray:
-        content = bytearray(length)
+        """Reads registers twice, because nothing else would show a wrong bit. They change only while it measures."""
+        content, again = bytearray(length), bytearray(length)
         self._bus.readfrom_mem_into(self._address, register, content)
+        self._bus.readfrom_mem_into(self._address, register, again)
+        if content != again:
+            raise SensorFailed("two readings of a register differ")
         return content
 
 

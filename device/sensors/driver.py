@@ -15,6 +15,7 @@ class Driver:
     """
 
     METRICS: tuple = ()  # the names that `sample` uses
+    RANGES: dict = {}  # by name, the lowest and the highest value that the datasheet has; others count as failures
     SHORTEST_INTERVAL_MS = 1  # shortest time between two samples
     NEEDS_POWER = False  # whether the sensor must keep working while the device sleeps
 

@@ -25,6 +25,7 @@ class Ds18b20(Driver):
     """
 
     METRICS = ("temperature",)
+    RANGES = {"temperature": (-55, 125)}
 
     @staticmethod
     def read(section) -> tuple:

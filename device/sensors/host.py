@@ -7,6 +7,7 @@ from device.sensors.driver import Driver
 SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own sectors are
 VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md")  # not counted: their bytes go to a real disk as well, or to none
 DISK_READ, DISK_WRITTEN = 5, 9  # columns
+COLDEST, HOTTEST = -55, 150  # of the machines that there are
 NETWORK_RECEIVED, NETWORK_SENT = 0, 8
 
 
@@ -75,9 +76,11 @@ class Host(Driver):
             for name in self._list(folder):
                 if name.startswith(start):
                     try:
-                        return [("temperature", "Cel", int(self._read(f"{folder}/{name}/{file}")) / 1000)]
+                        celsius = int(self._read(f"{folder}/{name}/{file}")) / 1000
                     except (OSError, ValueError):
                         continue
+                    if COLDEST <= celsius <= HOTTEST:  # Linux gives -274 for a zone that has no value
+                        return [("temperature", "Cel", celsius)]
         return []
 
     def _read(self, path: str) -> str:

@@ -17,6 +17,7 @@ class Max31855(Driver):
     """A chip with its own chip-select pin. The bus drives the pin `mosi`, which the chip does not use."""
 
     METRICS = ("temperature", "cold_junction")
+    RANGES = {"temperature": (-270, 1800), "cold_junction": (-55, 127)}  # of all types of thermocouples; table 5
     SHORTEST_INTERVAL_MS = 100  # the duration of a conversion, which begins after each reading
 
     @staticmethod
@@ -31,12 +32,9 @@ class Max31855(Driver):
         self._buffer = bytearray(4)
 
     def sample(self) -> list:
-        self._select(0)
-        try:
-            self._bus.readinto(self._buffer)
-        finally:
-            self._select(1)
-        word = int.from_bytes(self._buffer, "big")
+        word = self._read()
+        if word != self._read():  # it converts while it is not selected, but no faster than SHORTEST_INTERVAL_MS
+            raise SensorFailed("two readings of one conversion differ")
         # A data line that is stuck low would read as zero degrees at both ends; one that is stuck high, as all ones.
         if word == 0 or word & ALWAYS_ZERO:
             raise SensorFailed("no answer")
@@ -46,6 +44,14 @@ class Max31855(Driver):
             ("temperature", "Cel", _signed(word >> 18, 14) / 4),
             ("cold_junction", "Cel", _signed(word >> 4 & 0xFFF, 12) / 16),
         ]
+
+    def _read(self) -> int:
+        self._select(0)
+        try:
+            self._bus.readinto(self._buffer)
+        finally:
+            self._select(1)
+        return int.from_bytes(self._buffer, "big")
 
 
 def _signed(number: int, bits: int) -> int:

@@ -55,5 +55,8 @@ class Probe:
         for metric, unit, value in self._driver.sample():
             if value - value != 0:  # infinite or NaN, which SenML cannot represent
                 raise SensorFailed(f"{metric} is {value}")
+            low, high = self._driver.RANGES.get(metric, (value, value))
+            if not low <= value <= high:  # a checksum may be right, or not there at all
+                raise SensorFailed(f"{metric} is {value}, which is not within {low} to {high}")
             samples.append((prefix + metric, unit, value))
         return samples

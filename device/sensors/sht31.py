@@ -11,6 +11,7 @@ class Sht31(Driver):
     """A chip at the I2C address 0x44 or 0x45."""
 
     METRICS = ("temperature", "humidity")
+    RANGES = {"temperature": (-40, 125), "humidity": (0, 100)}  # tables 1 and 2
 
     @staticmethod
     def read(section) -> tuple:

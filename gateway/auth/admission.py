@@ -58,7 +58,8 @@ class AccessControl:
         self,
         accounts: Path | None = None,
         access: Path | None = None,
-        gateway: str = "",
+        *,
+        gateway: str,
         streams: StreamChoice | None = None,
     ) -> None:
         self._streams = streams or StreamChoice()
@@ -71,7 +72,7 @@ class AccessControl:
         """The authentication methods that a CONNECT may name."""
         return (METHOD,) if self._logins else ()
 
-    async def admit(self, packet: Connect, visitor: Visitor, client_id: str, stream: str = "") -> Permissions:
+    async def admit(self, packet: Connect, visitor: Visitor, client_id: str, stream: str) -> Permissions:
         """Returns what the sender of a CONNECT without an authentication method may do. Raises Refused.
 
         ``client_id`` is that of the packet, or the assigned one if the packet has none. ``stream`` is the listener's.
@@ -91,7 +92,7 @@ class AccessControl:
             raise Refused(NOT_AUTHORIZED, str(error)) from error
 
     def finish_scram(
-        self, packet: Connect, visitor: Visitor, client_id: str, login: ScramLogin, data: bytes, stream: str = ""
+        self, packet: Connect, visitor: Visitor, client_id: str, login: ScramLogin, data: bytes, stream: str
     ) -> tuple[Permissions, bytes]:
         """Takes the data of the client's AUTH; returns what it may do, and the data of our CONNACK. Raises Refused."""
         try:
@@ -188,9 +189,7 @@ class Admission:
         stream: the stream of its listener, "" for the default one.
     """
 
-    def __init__(
-        self, access_control: "AccessControl", protocol: ServerConnection, port: Port, stream: str = ""
-    ) -> None:
+    def __init__(self, access_control: "AccessControl", protocol: ServerConnection, port: Port, stream: str) -> None:
         self._stream = stream
         self._access_control = access_control
         self._protocol = protocol

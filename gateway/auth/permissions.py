@@ -31,7 +31,7 @@ class Access:
         ConfigError: the file cannot be read, or a line is not a rule.
     """
 
-    def __init__(self, path: Path | None = None, gateway: str = "") -> None:
+    def __init__(self, path: Path | None, gateway: str) -> None:
         self._path = path
         self.gateway = gateway
         self.other_gateways: Collection[str] = ()
@@ -42,7 +42,7 @@ class Access:
         if self._path:
             self.rules = load_rules(self._path)
 
-    def permissions(self, user: str | None, client_id: str, stream: str = "") -> "Permissions":
+    def permissions(self, user: str | None, client_id: str, stream: str) -> "Permissions":
         """Returns what a client may do in a stream.
 
         ``user`` is the user it has logged in as, None without a login. The rules have the stream's topics with their
@@ -73,7 +73,7 @@ class Permissions:
         "user",
     )
 
-    def __init__(self, access: Access, user: str | None, client_id: str, stream: str = "") -> None:
+    def __init__(self, access: Access, user: str | None, client_id: str, stream: str) -> None:
         self.user = user
         self.stream = stream
         self._prefix = (*split(STREAM_TOPICS)[:-1], stream) if stream else ()
@@ -260,7 +260,7 @@ class Trusting(Permissions):
     __slots__ = ()
 
     def __init__(self) -> None:
-        super().__init__(Access(), None, "")
+        super().__init__(Access(None, ""), None, "", "")
 
     def may_identify(self, origin: str) -> bool:
         return True

@@ -68,6 +68,7 @@ class ConfigSource:
     def __init__(self, path: Path, text: str | None = None) -> None:
         self.path = path
         self._errors: list[tuple[int, str]] = []
+        self._lasts = False  # whether one of them does not pass by itself
         text = read_text(path) if text is None else text
         try:
             self.table: dict[str, Any] = tomllib.loads(text)
@@ -75,13 +76,15 @@ class ConfigSource:
             raise _from_syntax(path, text, error) from error
         self._lines = toml_lines.find_lines(text)
 
-    def add(self, key: str, what: str) -> None:
-        """Adds an error at a key, which is written as ``listener[0].tls.key``."""
+    def add(self, key: str, what: str, *, may_pass: bool = False) -> None:
+        """Adds an error at a key, which is written as ``listener[0].tls.key``; it may pass by itself, or it lasts."""
+        self._lasts |= not may_pass
         line = self.line_of(key)
         self._errors.append((line, f"{self.path}:{line}: {key}: {what}" if key else f"{self.path}: {what}"))
 
     def include(self, key: str, error: ConfigError) -> None:
         """Adds an error of a file that a key names; its text has the name of that file."""
+        self._lasts |= not error.may_pass
         self._errors.append((self.line_of(key), str(error)))
 
     def line_of(self, key: str) -> int:
@@ -91,7 +94,8 @@ class ConfigSource:
     def raise_errors(self) -> None:
         """Raises ConfigError if there are errors, with a line for each, in the order of the file."""
         if self._errors:
-            raise ConfigError("\n".join(text for _, text in sorted(self._errors, key=lambda error: error[0])))
+            text = "\n".join(text for _, text in sorted(self._errors, key=lambda error: error[0]))
+            raise ConfigError(text, may_pass=not self._lasts)
 
     def struct(self, table: Any, expected: type[Struct], key: str) -> Struct | None:
         """Returns the struct of the table at a key; adds all errors of the table and returns None if there are any."""

@@ -1,11 +1,21 @@
 """The kinds of values that many keys of the configuration file have."""
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import msgspec
 
 NAME_BYTES_MAX = 128
 """Of the gateway's name: a route's client identifier has both names, and is within ``wire.identity.NAME_BYTES_MAX``."""
+
+NOT_IN_NAMES = "/+#"
+
+
+def errors_in_gateway_name(name: str) -> Iterator[str]:
+    """Yields what is wrong with the name of a gateway, which is a level of topic names."""
+    if wrong := "".join(dict.fromkeys(one for one in name if one in NOT_IN_NAMES or not one.isprintable())):
+        yield f"{name!r}: has {wrong!r}, expected a name without '/', '+', '#' and control characters"
+
 
 NonEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 Count = Annotated[int, msgspec.Meta(ge=1)]

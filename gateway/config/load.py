@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 
 from gateway.config.errors import ConfigSource
-from gateway.config.kinds import NAME_BYTES_MAX
+from gateway.config.kinds import NAME_BYTES_MAX, errors_in_gateway_name
 from gateway.config.multicast import errors_among
 from gateway.config.network import names_twice
 from gateway.config.schema import (
@@ -76,6 +76,8 @@ def draft_of(source: ConfigSource) -> Draft:
     found = enumerate(values.pop("listener", []))
     if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
         source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
+    for what in errors_in_gateway_name(values.get("name", "")):
+        source.add("name", f"{what}: it is a level of topic names")
     for key in ("neighbour", "stream", "topic", "multicast"):
         values[key] = [one for one in values.pop(key, []) if one is not None]
     for number, name in names_twice(values["neighbour"]):
@@ -140,7 +142,7 @@ def check_readable(source: ConfigSource, named: Iterable[tuple[str, str]]) -> se
         try:
             open_file(file).close()
         except ConfigError as error:
-            source.add(key, str(error))
+            source.add(key, str(error), may_pass=error.may_pass)
             unreadable.add(key)
     return unreadable
 

@@ -46,7 +46,8 @@ class NetworkConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     streams: Literal["own", "any"] = "own"
     """Which [streams](../how-to/streams.md#streams-of-neighbours) the gateway has: `"own"`, those of its `[[stream]]`
-    tables. `"any"`, also each that a neighbour has, at most 100, with the defaults of `[[stream]]`. It keeps them when
+    tables. `"any"`, also each that a neighbour has, while these are fewer
+    than 8, with the defaults of `[[stream]]`. It keeps them when
     the neighbour is gone, also over a start."""
 
     @classmethod

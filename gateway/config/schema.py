@@ -54,7 +54,7 @@ class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
 
 class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fields=True, frozen=True):
-    """A TCP port on which clients connect. If the port is in use, the start ends with its address and exit code 2."""
+    """A TCP port on which clients connect. If the port is in use, the start ends with its address and exit code 1."""
 
     host: NonEmpty = "127.0.0.1"
     """The address to listen on. `"::"` is IPv4 and IPv6, `"0.0.0.0"` is IPv4 only. A name stands for all its
@@ -320,8 +320,8 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """All keys of the file except its `[[route]]` tables."""
 
     name: NonEmpty
-    """The gateway's name, of at most 128 bytes. It is the origin of the identities that the gateway gives to messages
-    without one. Never change it for an existing gateway."""
+    """The gateway's name, of at most 128 bytes, without `/`, `+`, `#` and control characters. It is the origin of the
+    identities that the gateway gives to messages without one. Never change it for an existing gateway."""
 
     store: StoreConfig
     """Where the gateway stores messages."""

@@ -11,7 +11,7 @@ from typing import Any
 from gateway.auth.admission import Admission, Admitted, Refused, will_of
 from gateway.auth.permissions import Permissions
 from gateway.connection.client import Client
-from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets
+from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets, read_conditions
 from gateway.connection.parts import Parts, Visits
 from gateway.connection.publish_in import Realtime, Topics
 from gateway.connection.services import Services
@@ -64,7 +64,7 @@ class Connection:
         stream: the stream of its listener, "" for the default one.
     """
 
-    def __init__(self, services: Services, port: Port, stream: str = "") -> None:
+    def __init__(self, services: Services, port: Port, stream: str) -> None:
         self._services = services
         self._counters = services.counters
         self._port = port
@@ -265,7 +265,11 @@ class Connection:
         own_will = will if will_stream == services.stream else None
         services.wills.check(client_id, self.owner, own_will)
         link = admit_neighbour(services, admitted, is_realtime=self.is_realtime)
+        conditions = await read_conditions(link)
+        if self._is_over():
+            return
         session, present = services.sessions.take_up(self, admitted, link)
+        del conditions  # the session has them
         admitted.permissions.owns_client_id = self._owns(client_id, session)
         forget_packets(services, session, admitted.packet)
         self._session, self._is_session_new = session, not present

@@ -13,7 +13,7 @@ import msgspec
 from gateway.auth.admission import Admitted, Refused
 from gateway.connection.services import Services
 from gateway.message import Message
-from gateway.network import Network
+from gateway.network import Network, link
 from gateway.network.announcements import PIECE_SIZE, decode_mark
 from gateway.network.interest import Change, changes_for
 from gateway.network.link import (
@@ -30,6 +30,7 @@ from gateway.network.link import (
 )
 from gateway.pace import Slice
 from gateway.port import Port
+from gateway.selectors import Selector
 from gateway.sessions.session import Session
 from gateway.store import Grant, qos2
 from wire import reasons
@@ -76,6 +77,17 @@ def admit_neighbour(services: Services, admitted: Admitted, *, is_realtime: bool
         raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, f"the link: {differing}", is_told=True)
     services.network.note_streams(theirs.streams)
     return theirs
+
+
+async def read_conditions(settings: LinkSettings | None) -> list[Selector]:
+    """Returns the selectors of a neighbour that may be one; the caller keeps them until its session has its conditions.
+
+    Raises Refused: one cannot be read.
+    """
+    try:
+        return await link.read_conditions(settings) if settings else []
+    except BadLink as error:
+        raise Refused(reasons.IMPLEMENTATION_SPECIFIC_ERROR, str(error), is_told=True) from error
 
 
 def forget_packets(services: Services, session: Session, packet: Connect) -> None:

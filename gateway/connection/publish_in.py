@@ -8,6 +8,7 @@ from itertools import repeat
 from typing import Protocol
 
 from gateway.auth.permissions import Access, Permissions
+from gateway.connection.known import KnownMessages, mask_of
 from gateway.connection.services import Services
 from gateway.connection.waiting import Waiting
 from gateway.limits import Verdict
@@ -26,13 +27,14 @@ from gateway.store import (
     SeenNote,
     Standing,
     Work,
-    masks_of,
     masks_of_batch,
     qos2,
     retained,
 )
 from gateway.topic_memory import remember
+from wire.bulk.content_digest import digests_of
 from wire.bulk.property_block import GATEWAY_MARK, marker_of
+from wire.bulk.publishes import cut_contents
 from wire.bulk.reader import Publishes
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, find_user_property
@@ -195,6 +197,7 @@ class Intake:
         self._note: SeenNote | None = None  # of the messages in this batch
         self._noted_in = 0
         self._copies = copies
+        self._known = KnownMessages(services, session.client_id, copies)
         self._conditions = conditions
         self._awaits_commit = False  # of a message with the same identity as the first that waits
         self.taken = 0
@@ -221,7 +224,7 @@ class Intake:
             self._services.log.drop(FILTERED, GATEWAY, message)
             self._accept_unstored(packet)
         elif packet.packet_identifier is None:
-            if self._copies is not None and message.origin and self._is_repeated_qos_0(message):
+            if self._copies is not None and message.origin and self._known.is_repeated_qos_0(message):
                 return
             self._has_offered = True
             self.taken += 1
@@ -300,17 +303,18 @@ class Intake:
         packet_identifier = packet.packet_identifier
         assert packet_identifier is not None
         masks: Masks = {}
+        standing = Standing.NEW
         self._awaits_commit = False
         if packet.dup and self._copies is not None and self._copies.go_with_connection:
             message.retain = False  # it may have been cleared since; if not, it is sent anew
         if self._copies is not None and message.origin:
-            masks = masks_of([(message.origin, message.epoch, message.seq)])
+            masks = mask_of(message)
             standing = self._seen.standing(masks)
             self._awaits_commit = standing is Standing.PENDING
             if self._awaits_commit:
                 return False
-            is_known = standing is Standing.STORED
-            if (is_known and packet.dup and packet.qos == 1) or self._is_repeated(message, is_known=is_known):
+            is_resent = standing is Standing.STORED and packet.dup and packet.qos == 1
+            if is_resent or self._known.is_repeated(message, standing):
                 work: list[Work] = [retained.KeepCopy(message)] if message.retain and not message.payload else []
                 self._answer_repeated(packet.qos, [packet_identifier], *work)
                 return True
@@ -324,6 +328,8 @@ class Intake:
         if verdict is Verdict.REFUSE:
             self._refuse(packet, message, QUOTA_EXCEEDED)
             return True
+        if standing is Standing.CONFLICT:
+            self._known.tell_of_conflict(message)
         self._topics.learn(message)
         remark, self._remark = self._remark, ""
         self._store(message, packet.qos, [packet_identifier], masks, remark)
@@ -367,26 +373,6 @@ class Intake:
             return []
         self._note, self._noted_in = self._seen.note(masks), self._acks.gathering
         return [self._note]
-
-    def _is_repeated(self, message: Message, *, is_known: bool) -> bool:
-        """Whether a message that came over the link is not to be published, as it came before.
-
-        One that is to be retained is not, if its topic has no retained message now: the former copy went with the
-        interest in it, which is back. If the topic has this message it is, also where its identity is not known.
-        """
-        if not (message.retain and message.payload):
-            return is_known
-        assert self._copies is not None
-        source = self._services.log.retained_source(message.topic)
-        if source is None or self._copies.is_outdated(message.topic):
-            return False
-        return is_known or source.identity == (message.origin, message.epoch, message.seq)
-
-    def _is_repeated_qos_0(self, message: Message) -> bool:
-        is_new = self._seen.take_qos_0(masks_of([(message.origin, message.epoch, message.seq)]))
-        is_repeated = self._is_repeated(message, is_known=not is_new)
-        self._services.counters.messages_duplicate += is_repeated
-        return is_repeated
 
     def _answer_repeated(self, qos: int, identifiers: list[int], *work: Work) -> None:
         """Accepts messages that came over a link before and are durable, and does not store them again.
@@ -480,7 +466,8 @@ class Intake:
 
     def _take_new_ones(self, batch: PublishBatch, publishes: Publishes) -> None:
         """Stores a batch that came over a link if all of it is new; otherwise looks at each message."""
-        masks = masks_of_batch(publishes.identities)
+        digests = digests_of(cut_contents(batch.packets, batch.level))
+        masks = masks_of_batch(publishes.identities, digests)
         standing = Standing.MIXED if masks is None else self._seen.standing(masks)
         if masks is not None and standing is Standing.NEW:
             self._store(batch, publishes.qos, publishes.identifiers, masks)

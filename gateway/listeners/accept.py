@@ -21,6 +21,7 @@ from gateway.port import network_of
 ACCEPT_MOST = 64  # connections accepted before the event loop handles others
 ACCEPT_PAUSE_S = 0.2  # after the system had no descriptor or memory for a connection
 HANDSHAKE_S = 60.0  # limits.connect_timeout_s ends a handshake earlier
+NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)  # ipv6.disable=1 of the kernel, or RestrictAddressFamilies=
 UNIX_PATH_BYTES_MAX = 107  # unix(7), less the NUL at its end
 WAITING_MAX = 1024  # connections that the kernel queues until they are accepted
 
@@ -146,7 +147,7 @@ def listen_tcp(kind: str, host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     try:
         if host == "::":
-            return [_listen(socket.AF_INET6, ("::", port), dual=True)]
+            return [_listen_everywhere(port)]
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, _, _, _, address in dict.fromkeys(found):
             if sockets:  # "localhost" has an address of each family
@@ -167,6 +168,12 @@ def why_no_address(host: str) -> str:
 
     It listens there for a moment, on a free port.
     """
+    try:
+        if host == "::":
+            _listen_everywhere(0).close()
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_NUMERICHOST)
     except OSError:
@@ -191,6 +198,17 @@ def why_no_socket(path: str) -> str:
     if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
         return f"{path}: it is there already, and is no socket"
     return ""
+
+
+def _listen_everywhere(port: int) -> socket.socket:
+    """Listens on all addresses of this machine; on those of IPv4 alone if its kernel has no IPv6. Raises OSError."""
+    try:
+        return _listen(socket.AF_INET6, ("::", port), dual=True)
+    except OSError as error:
+        if error.errno not in NO_IPV6:
+            raise
+    logger.warning("this machine has no IPv6, clients connect by IPv4 alone", extra=about(port=port))
+    return _listen(socket.AF_INET, ("0.0.0.0", port))
 
 
 def _listen(family: int, address: tuple[object, ...], *, dual: bool = False) -> socket.socket:

@@ -34,8 +34,12 @@ CHANGES_KEPT = 10_000
 """The changes that a neighbour may miss and still get them alone; this many are kept for all neighbours together."""
 TEXTS_MAX = 64 * 1024 * 1024
 """The most bytes of filters in an announcement, before compression."""
+FILTERS_MAX = 1_000_000
+"""The most filters, or changes, in an announcement."""
 PIECE_SIZE = 64 * 1024
 """About how many bytes of filters, before compression, a payload has at most: each takes some milliseconds."""
+PIECE_MAX = 132 * 1024
+"""The most bytes that are unpacked from a payload: it ends with the filter that exceeds PIECE_SIZE."""
 _WHOLE, _CHANGES, _MORE = 0, 1, 0x80
 _HEAD = 17
 _NO_BOOK = bytes(8)
@@ -132,10 +136,10 @@ class Heard:
         """
         kind, mark, texts, size = _decode(payload)
         self._size += size
-        if self._size > TEXTS_MAX:
-            self.begin()
-            raise BadAnnouncement(f"its filters have more than {TEXTS_MAX} bytes")
         self._texts += texts
+        if self._size > TEXTS_MAX or len(self._texts) > FILTERS_MAX:
+            self.begin()
+            raise BadAnnouncement(f"its filters have more than {TEXTS_MAX} bytes, or are more than {FILTERS_MAX}")
         if kind & _MORE:
             return [], []
         texts = self._texts
@@ -153,7 +157,7 @@ class Heard:
         return added, removed
 
     def _renewed(self, texts: list[str]) -> tuple[list[str], list[str]]:
-        wanted = dict.fromkeys(map(_checked, texts))
+        wanted = dict.fromkeys(texts)
         added = [one for one in wanted if one not in self.filters]
         return added, [one for one in self.filters if one not in wanted]
 
@@ -163,9 +167,8 @@ class Heard:
             raise BadAnnouncement("it has changes of an interest that was never announced")
         wanted: dict[str, bool] = {}
         for text in texts:
-            topic_filter = _checked(text[1:])
-            is_wanted = {"+": True, "-": False}.get(text[:1])
-            if is_wanted is None or is_wanted is wanted.get(topic_filter, topic_filter in self.filters):
+            topic_filter, is_wanted = text[1:], text[:1] == "+"
+            if is_wanted is wanted.get(topic_filter, topic_filter in self.filters):
                 raise BadAnnouncement(f"{text[:100]!r} does not follow from what was announced before")
             wanted[topic_filter] = is_wanted
         added = [one for one, is_wanted in wanted.items() if is_wanted and one not in self.filters]
@@ -178,14 +181,13 @@ def _texts(changes: Iterable[Change], side: Side) -> Iterator[str]:
             yield f"{'+' if now.includes(side) else '-'}{topic_filter}"
 
 
-def _checked(topic_filter: str) -> str:
+def _check(topic_filter: str) -> None:
     try:
         check_topic_filter(topic_filter)
     except WireError as error:
         raise BadAnnouncement(str(error)) from None
     if topic_filter.startswith("$share/"):
         raise BadAnnouncement(f"{topic_filter[:100]!r}: expected a topic filter without $share")
-    return topic_filter
 
 
 def _encode(kind: int, mark: Mark, texts: list[str], piece_size: int) -> Iterator[bytes]:
@@ -194,7 +196,7 @@ def _encode(kind: int, mark: Mark, texts: list[str], piece_size: int) -> Iterato
     while True:
         end, size = begin, 0
         while end < len(texts) and size < piece_size:
-            size += len(texts[end]) + 1
+            size += len(texts[end].encode()) + 1
             end += 1
         more = _MORE if end < len(texts) else 0
         yield bytes([kind | more]) + head + zlib.compress("\0".join(texts[begin:end]).encode(), 9)
@@ -209,11 +211,19 @@ def _decode(payload: bytes) -> tuple[int, Mark, list[str], int]:
         raise BadAnnouncement("expected the whole interest (0) or changes (1), a book and a serial")
     unpacker = zlib.decompressobj()
     try:
-        content = unpacker.decompress(payload[_HEAD:], TEXTS_MAX)
+        content = unpacker.decompress(payload[_HEAD:], PIECE_MAX)
         if not unpacker.eof or unpacker.unused_data:
-            raise BadAnnouncement(f"expected one whole stream of zlib with at most {TEXTS_MAX} bytes")
+            raise BadAnnouncement(f"expected one whole stream of zlib with at most {PIECE_MAX} bytes")
         text = content.decode()
     except (zlib.error, UnicodeDecodeError) as error:
         raise BadAnnouncement(str(error)) from None
     mark = Mark(payload[1:9], int.from_bytes(payload[9:_HEAD], "big"))
-    return payload[0], mark, text.split("\0") if text else [], len(content)
+    texts = text.split("\0") if text else []
+    for one in texts:  # the first empty one ends it
+        if payload[0] & ~_MORE == _WHOLE:
+            _check(one)
+        elif one[:1] in ("+", "-"):
+            _check(one[1:])
+        else:
+            raise BadAnnouncement(f"{one[:100]!r}: expected + or - before a filter")
+    return payload[0], mark, texts, len(content)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from gateway.config.network import SelectConfig
 from gateway.message import Message
-from gateway.selectors import Selector
+from gateway.selectors import Selector, parse_selector, passing
 from gateway.topic_memory import remember
 from wire.topics import matches
 
@@ -19,7 +19,7 @@ class Conditions:
     """
 
     def __init__(self, *configs: Iterable[SelectConfig]) -> None:
-        self._selectors = [(one.topic, Selector(one.select)) for conditions in configs for one in conditions]
+        self._selectors = [(one.topic, parse_selector(one.select)) for conditions in configs for one in conditions]
         self._by_topic: dict[str, tuple[Selector, ...]] = {}
 
     def __bool__(self) -> bool:
@@ -27,7 +27,7 @@ class Conditions:
 
     def passes(self, message: Message) -> bool:
         """Whether a message may go over the link."""
-        return all(one.passes(message) for one in self._of(message.topic))
+        return all(passing(self._of(message.topic), message))
 
     def concern(self, topic: str) -> bool:
         """Whether messages of a topic have to pass any."""

@@ -19,7 +19,8 @@ import msgspec
 from gateway.config.kinds import NAME_BYTES_MAX
 from gateway.config.network import ZONE_BYTES_MAX, Hops, Mode, NeighbourConfig, SelectConfig
 from gateway.network.zones import Side, Zone
-from gateway.selectors import BadSelector, parse_selector
+from gateway.pace import in_slices
+from gateway.selectors import BadSelector, Selector, parse_selector
 from wire.errors import WireError
 from wire.identity import check_name
 from wire.reserved import RESERVED_TOPICS
@@ -35,7 +36,8 @@ LINKS_TOPIC = RESERVED_TOPICS + "links"
 
 VERSION = 1
 SELECTS_MAX = 100
-TEXT_MAX = 64 * 1024  # characters of the property
+TEXT_MAX = 16 * 1024
+"""Characters of the property: the selectors in it are looked at for each message."""
 _SUM_MASK = (1 << 64) - 1
 
 
@@ -113,7 +115,10 @@ def encode_link(settings: LinkSettings) -> str:
 
 
 def decode_link(text: str) -> LinkSettings:
-    """Returns the settings that a user property has. Raises BadLink."""
+    """Returns the settings that a user property has. Raises BadLink.
+
+    It does not parse their selectors, which takes long: `read_conditions` does.
+    """
     if len(text) > TEXT_MAX:
         raise BadLink(f"{LINK_PROPERTY} has {len(text)} characters, expected {TEXT_MAX} at most")
     try:
@@ -130,10 +135,33 @@ def decode_link(text: str) -> LinkSettings:
     for one in settings.incoming:
         try:
             check_topic_filter(one.topic)
-            parse_selector(one.select)
-        except (WireError, BadSelector) as error:
+        except WireError as error:
             raise BadLink(f"{LINK_PROPERTY}: incoming {one.topic[:100]!r}: {error}") from None
     return settings
+
+
+async def read_conditions(settings: LinkSettings) -> list[Selector]:
+    """Returns the selectors in settings, read in slices of time. Raises BadLink.
+
+    While they are kept, `Conditions` of these settings are made at once.
+    """
+    return [_read_selector(one) async for one in in_slices(settings.incoming)]
+
+
+def check_conditions(settings: LinkSettings) -> None:
+    """Reads the selectors in settings at once: they come from the store or from a gateway that this one has dialled.
+
+    Raises BadLink.
+    """
+    for one in settings.incoming:
+        _read_selector(one)
+
+
+def _read_selector(one: SelectConfig) -> Selector:
+    try:
+        return parse_selector(one.select)
+    except BadSelector as error:
+        raise BadLink(f"{LINK_PROPERTY}: incoming {one.topic[:100]!r}: {error}") from None
 
 
 def _hash(topic_filter: str) -> int:

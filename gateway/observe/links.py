@@ -137,7 +137,7 @@ class Links:
     ``dialled`` returns the links that the gateway dials.
     """
 
-    def __init__(self, gateway: str, network: Network, sessions: Sessions, log: MessageLog, stream: str = "") -> None:
+    def __init__(self, gateway: str, network: Network, sessions: Sessions, log: MessageLog, stream: str) -> None:
         self.stream = stream
         self._gateway = gateway
         self._network = network

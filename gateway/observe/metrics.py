@@ -25,6 +25,7 @@ COUNTERS = {
     "qos_0_stored": "Messages of QoS 0 that were stored for routes.",
     "messages_returned": "Messages that came back by way of other gateways, and were not stored again.",
     "messages_duplicate": "Messages that came over a link before, and were not stored again.",
+    "messages_conflict": "Messages that came over a link with the identity of another message; they were stored.",
     "messages_flooded": "Real-time messages that were sent to neighbours, each counted once for each of them.",
     "announcements_sent": "Payloads in which this gateway has told neighbours what is wanted here.",
     "announcements_received": "Payloads in which neighbours have told what they want.",

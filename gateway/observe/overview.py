@@ -128,7 +128,7 @@ class Overview:
         routes = [
             f"route {route.name}: {problem}"
             for route in self.routes
-            for problem in (route.stands, route.receive_problem)
+            for problem in (route.fault, route.stands, route.receive_problem)
             if problem
         ]
         networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)

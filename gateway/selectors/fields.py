@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from wire.properties import CONTENT_TYPE, USER_PROPERTY
 
 PAYLOAD_MAX = 64 * 1024
 """Bytes of the largest payload that is looked into. JSON takes up to 0.3 µs a byte, and other clients wait."""
+REMEMBERED = 2  # decoded payloads: many selectors look at one message, one after the other
 _LEVEL = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
 _INDEX = re.compile(r"[0-9]{1,9}", re.ASCII)
 NAMESPACES = ("topic", "json", "reading", "mqtt", "id")
@@ -33,14 +35,14 @@ class Fields:
     ``moment`` has the values of the readings that ``reading.`` names, by their names.
     """
 
-    __slots__ = ("_json", "_levels", "message", "moment")
+    __slots__ = ("_levels", "_pairs", "message", "moment")
     message: Message
 
     def __init__(self, message: Message) -> None:
         self.message = message
         self.moment: dict[str, Value] = {}
-        self._json: list[Any] = []  # the decoded payload, once it is decoded
         self._levels: list[str] = []
+        self._pairs: dict[str, str] | None = None
 
     @property
     def levels(self) -> list[str]:
@@ -52,9 +54,16 @@ class Fields:
     @property
     def json(self) -> Any:
         """The payload as JSON; None if it is no JSON or larger than PAYLOAD_MAX."""
-        if not self._json:
-            self._json.append(_decode(self.message.payload))
-        return self._json[0]
+        payload = self.message.payload
+        return _decode(payload) if len(payload) <= PAYLOAD_MAX else None
+
+    @property
+    def pairs(self) -> dict[str, str]:
+        """The user properties; of several with one name the first."""
+        if self._pairs is None:
+            found = self.message.properties.get(USER_PROPERTY, ())
+            self._pairs = {name: str(value) for name, value in reversed(found)}
+        return self._pairs
 
     def at(self, moment: dict[str, Value]) -> "Fields":
         """Returns itself with the readings of another moment."""
@@ -63,19 +72,13 @@ class Fields:
 
     def moments(self) -> list[dict[str, Value]]:
         """Returns the readings of a SenML payload, those of each time together; no reading is one empty moment."""
-        return moments_of(self.message.payload) if len(self.message.payload) <= PAYLOAD_MAX else [{}]
+        payload = self.message.payload
+        return _moments_of(payload) if len(payload) <= PAYLOAD_MAX else [{}]
 
 
 def user_property(name: str) -> Find:
     """Returns what finds the first user property of a name."""
-
-    def find(fields: Fields) -> Value:
-        for key, value in fields.message.properties.get(USER_PROPERTY, ()):
-            if key == name:
-                return str(value)
-        return None
-
-    return find
+    return lambda fields: fields.pairs.get(name)
 
 
 def field(parts: tuple[str, ...]) -> Find:
@@ -124,9 +127,11 @@ def _reading(name: str) -> Find:
     return lambda fields: fields.moment.get(name)
 
 
+_moments_of = lru_cache(REMEMBERED)(moments_of)
+
+
+@lru_cache(REMEMBERED)
 def _decode(payload: bytes) -> Any:
-    if len(payload) > PAYLOAD_MAX:
-        return None
     try:
         return msgspec.json.decode(payload)
     except (msgspec.MsgspecError, ValueError, RecursionError):

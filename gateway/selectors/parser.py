@@ -53,7 +53,7 @@ class Parser:
     Args:
         text: the selector.
 
-    ``needs_readings`` says whether it names one.
+    ``needs_readings`` says whether it names one. ``size`` counts its words and the characters of its patterns.
     """
 
     def __init__(self, text: str) -> None:
@@ -61,6 +61,7 @@ class Parser:
         self._at = 0
         self._depth = 0
         self.needs_readings = False
+        self.size = len(self._words) - 1
 
     def parse(self) -> Test:
         """Returns what finds out whether a message fulfils the selector."""
@@ -183,6 +184,7 @@ class Parser:
     def _likeness(self, find: Find) -> Test:
         place = self._word.place
         pattern = self._text("a pattern in single quotes")
+        self.size += len(pattern)
         escape = self._text("a character in single quotes") if self._take("ESCAPE") else None
         try:
             is_like = values.like(pattern, escape)

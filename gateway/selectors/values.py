@@ -16,6 +16,9 @@ Value = float | str | bool | None  # an int is a float here
 Truth = bool | None
 
 _NUMBER = re.compile(r"[+-]?(?:\d{1,40}(?:\.\d{0,40})?|\.\d{1,40})(?:[eE][+-]?\d{1,3})?", re.ASCII)
+NUMBER_MAX = 128  # characters of a text that may spell a number, with blanks around it
+LIKE_MAX = 512
+"""The most characters of a text that LIKE compares: it takes up to 1 ns for each of them and of the pattern."""
 _INTEGER_BITS = 63
 ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
@@ -30,14 +33,14 @@ def truth(value: Value) -> Truth:
     if value is True or value is False:
         return value
     if isinstance(value, str):
-        return {"true": True, "false": False}.get(value.lower())
+        return {"true": True, "false": False}.get(value.lower()) if len(value) <= len("false") else None
     return None
 
 
 def number(value: Value) -> float | None:
     """Returns a value as a number; NULL for true, false and a text that spells none."""
     if isinstance(value, str):
-        return float(value) if _NUMBER.fullmatch(value.strip()) else None
+        return float(value) if len(value) <= NUMBER_MAX and _NUMBER.fullmatch(value.strip()) else None
     return None if isinstance(value, bool) else value
 
 
@@ -116,7 +119,7 @@ def one_of(members: Collection[Value]) -> Callable[[Value], Truth]:
 
 def like(pattern: str, escape: str | None) -> Callable[[Value], Truth]:
     """Returns LIKE with a pattern: ``%`` stands for any characters, ``_`` for one; behind ``escape`` they stand for
-    themselves. NULL for a value that is no text. The time is bounded by pattern times text.
+    themselves. NULL for a value that is no text, and for a text of more than LIKE_MAX characters.
 
     Raises ValueError: the escape character is not one character, or stands before another one, or at the end.
     """
@@ -141,6 +144,6 @@ def like(pattern: str, escape: str | None) -> Callable[[Value], Truth]:
     fits = re.compile(f"(?>{first}){middle}{last}", re.DOTALL).fullmatch
 
     def is_like(value: Value) -> Truth:
-        return fits(value) is not None if isinstance(value, str) else None
+        return fits(value) is not None if isinstance(value, str) and len(value) <= LIKE_MAX else None
 
     return is_like

@@ -137,7 +137,7 @@ class Publishing:
     def _store_qos_0(self, message: Message, takers: Iterable[Cursor]) -> list[Work]:
         """Returns a message of QoS 0 as work if a route takes it; without room for it, each such route drops it."""
         takers = [cursor for cursor in takers if cursor.takes(sys.maxsize, message)]
-        has_room = self._limits.verdict_below_filters(message.topic, takers) is Verdict.TAKE
+        has_room = self._limits.verdict_below_filters(message.topic, takers, message.publisher) is Verdict.TAKE
         if takers and has_room and not self._limits.refuses(message.owner):
             self._counters.qos_0_stored += 1
             return [message]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Coroutine, Iterable
 from gateway.auth.admission import Admitted, Refused
 from gateway.config.schema import LimitsConfig
 from gateway.holdings import Holding, Holdings
-from gateway.network.link import BadLink, LinkSettings, decode_link
+from gateway.network.link import BadLink, LinkSettings, check_conditions, decode_link
 from gateway.sessions.absence import drop_while_away
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.released import Released
@@ -346,7 +346,10 @@ class Sessions:
 
 def _link_of(description: SessionDescription) -> LinkSettings | None:
     try:
-        return decode_link(description.link) if description.link else None
+        settings = decode_link(description.link) if description.link else None
+        if settings is not None:
+            check_conditions(settings)
+        return settings
     except BadLink as error:
         logger.error("session store: %s", error)
         return None

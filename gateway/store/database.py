@@ -43,6 +43,7 @@ from gateway.store.tables import (
 )
 from gateway.store.tables.damage import set_corrupt_rows_aside
 from gateway.store.tables.log_rows import CorruptRow, LogRow, Part, PublishBatch, Work
+from gateway.store.upgrade import prepare
 from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for a user's sqlite3 shell; the folder's lock keeps a second gateway out
@@ -184,10 +185,14 @@ class Database:
         # The version is read before anything is written, so that a foreign database is not changed.
         if not schema.version_of(self._writer):
             schema.make(self._writer)  # before there is a WAL, as the page size cannot be changed afterwards
+        self._writer.execute(seen.DIGEST_SCHEMA)  # which the first stores of this version lack
         self._writer.execute(qos2.RELEASED_SCHEMA)  # which the first stores of this version lack
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
         self._empty_wal()
+        if (version := prepare(self._writer)) not in (0, schema.SCHEMA_VERSION):
+            logger.info("message store: upgraded from version %d to version %d", version, schema.SCHEMA_VERSION)
+            self._empty_wal()
         self._writer.execute("PRAGMA secure_delete = OFF")  # Debian's default makes trimming write everything again
         self._writer.execute("PRAGMA wal_autocheckpoint = 0")  # Checkpoints does that
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gateway.message import Message
-from gateway.selectors import parse_selector
+from gateway.selectors import Selector, parse_selector, passing
 from gateway.signals import Signal
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import AllRanges, Backlog
@@ -89,6 +89,7 @@ class Ending:
         self._usual_from = max([*on_the_way, *self._given_away, self._unread_from, rights.changed, *since])
         if any(one.select for one in self._subscriptions):
             self._usual_from = sys.maxsize
+        self._selectors: dict[str, Selector] = {}  # by their texts, as far as they were needed
         self._kept = stored.kept
         self._trees: tuple[SubscriptionTree[Subscription], SubscriptionTree[Subscription]] | None = None
         self._known: dict[str, frozenset[str | None]] = {}
@@ -149,13 +150,13 @@ class Ending:
         if position <= self._unread_from:
             return self._held_back.holds(position, message.topic)
         matching = self._matching(message.topic)
-        is_for_it = any(
-            one.since < position
-            and one.not_from != message.publisher
-            and (not one.select or parse_selector(one.select).passes(message))
-            for one in matching
-        )
+        matching = [one for one in matching if one.since < position and one.not_from != message.publisher]
+        selectors = [self._selector(one.select) for one in matching if one.select]
+        is_for_it = len(selectors) < len(matching) or any(passing(selectors, message))
         return is_for_it and self._rights.might_receive(position, message.topic)
+
+    def _selector(self, text: str) -> Selector:
+        return self._selectors.get(text) or self._selectors.setdefault(text, parse_selector(text))
 
     def _wants(self, topic: str, publisher: str) -> bool:
         """Whether a message waited for the consumer, by topic name and publisher alone."""

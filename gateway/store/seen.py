@@ -5,7 +5,12 @@ an `AckBatch` until that message's transaction is over. It is *stored* once that
 FORGET_AFTER_MS at least, while there are no more than CHUNKS_MAX chunks. So no message counts as a duplicate of one
 that a power cut can take away.
 
-The table ``seen`` is written now and then, not with each message: behind ``position`` the log itself has the
+Nor does one count as a duplicate of another message: a device whose flash was restored from a copy gives its old
+numbers to new messages. So a short digest of topic and payload is beside each number, as long as all digests together
+have no more than DIGESTS_MAX bytes. A number that comes with another digest is a *conflict*, and its message is stored
+like a new one.
+
+The tables are written now and then, not with each message: behind ``position`` the log itself has the
 identities, and a start reads them there. So the log keeps what is behind ``position``, unless a full store evicts it.
 """
 
@@ -13,21 +18,34 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
 from gateway.message import Message
 from gateway.store.group_commit import Witness
+from gateway.store.seen_chunks import ChunkSet, join
 from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch, Work, is_qos_0
-from gateway.store.tables.seen import CHUNK, CHUNK_BITS, Key, Masks, SaveSeen, SeenChunk, SeenRows, masks_of
+from gateway.store.tables.seen import (
+    CHUNK,
+    CHUNK_BITS,
+    DIGEST,
+    Key,
+    Mask,
+    Masks,
+    SaveSeen,
+    SeenChunk,
+    SeenRows,
+    masks_of,
+)
+from wire.bulk.content_digest import content_digest, digests_of
 from wire.bulk.property_block import EncodedIdentity
-from wire.bulk.publishes import cut_columns
+from wire.bulk.publishes import cut_columns, cut_contents
 
-CHUNKS_MAX = 16_384  # some 15 MB at most, in memory and in the file
+CHUNKS_MAX = 12_288  # with the digests some 15 MB at most in memory, and 20 MB in the file
+DIGESTS_MAX = 3_000_000  # bytes
 QOS_0_CHUNKS_MAX = 1024
-FORGET_AFTER_MS = 7 * 24 * 3600 * 1000
+QOS_0_DIGESTS_MAX = 100_000  # bytes
 SAVE_AFTER_S = 30.0  # each save writes a page for some origins
 SAVE_AFTER_MESSAGES = 50_000  # a start reads as many messages
 HURRY_S = 1.0  # between two saves of a store that is nearly full
@@ -36,11 +54,15 @@ logger = logging.getLogger(__name__)
 
 
 class Standing(Enum):
-    """What is known of identities: all are new, all are stored, or at least one is pending, or some are stored."""
+    """What is known of messages: all are new, all are stored, at least one is pending, or some are stored.
+
+    In a conflict all identities are stored, and at least one of them was another message's.
+    """
 
     NEW = "new"
     PENDING = "pending"
     STORED = "stored"
+    CONFLICT = "conflict"
     MIXED = "mixed"
 
 
@@ -57,59 +79,6 @@ class Log(Protocol):
     async def read_rows(self, after: int, /) -> list[LogRow]: ...
 
     def changed(self) -> None: ...
-
-
-class ChunkSet:
-    """Identities in chunks. Those that were touched longest ago are forgotten first.
-
-    Args:
-        most: how many chunks it keeps.
-        chunks: the first ones, in the order in which they were touched.
-    """
-
-    def __init__(self, most: int, chunks: Iterable[tuple[Key, SeenChunk]] = ()) -> None:
-        self._most = most
-        self._chunks: OrderedDict[Key, SeenChunk] = OrderedDict(chunks)
-
-    def __len__(self) -> int:
-        return len(self._chunks)
-
-    def __getitem__(self, key: Key) -> SeenChunk:
-        return self._chunks[key]
-
-    def bits_of(self, key: Key) -> int:
-        """Returns the bits of a chunk, 0 if it has none."""
-        chunk = self._chunks.get(key)
-        return 0 if chunk is None else chunk.bits
-
-    def highest(self, origin: str, epoch: int) -> int:
-        """Returns the highest sequence number of an origin's epoch, 0 if it has none."""
-        number, bits = max(
-            ((key[2], chunk.bits) for key, chunk in self._chunks.items() if key[:2] == (origin, epoch)), default=(0, 1)
-        )
-        return (number << CHUNK_BITS) + bits.bit_length() - 1
-
-    @property
-    def newest(self) -> Key:
-        """The chunk that was touched last."""
-        return next(reversed(self._chunks))
-
-    def add(self, masks: Masks, now_ms: int) -> list[Key]:
-        """Adds identities; returns the chunks that are forgotten for them, as they are too many or too old.
-
-        The newest chunk stays, however old it is.
-        """
-        for key, mask in masks.items():
-            self._chunks[key] = SeenChunk(self.bits_of(key) | mask, now_ms)
-            self._chunks.move_to_end(key)
-        forgotten = []
-        while len(self._chunks) > 1 and self._is_over(now_ms):
-            forgotten.append(self._chunks.popitem(last=False)[0])
-        return forgotten
-
-    def _is_over(self, now_ms: int) -> bool:
-        oldest = next(iter(self._chunks.values()))
-        return len(self._chunks) > self._most or oldest.touched_ms < now_ms - FORGET_AFTER_MS
 
 
 class Seen:
@@ -134,13 +103,14 @@ class Seen:
         self._log = log
         self._own = own
         self._now_ms = now_ms
-        self._stored = ChunkSet(CHUNKS_MAX, rows.chunks.items())
-        self._pending: Masks = {}
-        self._passed = ChunkSet(QOS_0_CHUNKS_MAX)  # of messages of QoS 0, which no power cut leaves
+        self._stored = ChunkSet(CHUNKS_MAX, DIGESTS_MAX, rows.chunks.items())
+        self._pending: dict[Key, int] = {}
+        self._passed = ChunkSet(QOS_0_CHUNKS_MAX, QOS_0_DIGESTS_MAX)  # of messages of QoS 0, which no power cut leaves
         self.has_rows = bool(rows.chunks)
         self._is_open = self._is_closed = False
-        self._dirty: dict[Key, None] = {}  # chunks that the file has otherwise
+        self._dirty: dict[Key, int] = {}  # chunks that the file has otherwise, with the bits whose digests it lacks
         self._removed: list[Key] = []  # chunks that the file has and that are forgotten
+        self._bare: list[Key] = []  # chunks whose digests the file has and that are forgotten
         self._saving: SaveSeen | None = None
         self._held = rows.position  # the file has all identities up to here
         self._tried = rows.position  # the head when the table was written last
@@ -170,19 +140,22 @@ class Seen:
         self._is_open = True
 
     def standing(self, masks: Masks) -> Standing:
-        """Returns what is known of identities."""
+        """Returns what is known of messages."""
         is_new = is_stored = True
         for key, mask in masks.items():
-            if self._pending and self._pending.get(key, 0) & mask:
+            if self._pending and self._pending.get(key, 0) & mask.bits:
                 return Standing.PENDING
-            known = self._stored.bits_of(key) & mask
+            known = self._stored.bits_of(key) & mask.bits
             is_new = is_new and not known
-            is_stored = is_stored and known == mask
-        return Standing.NEW if is_new else Standing.STORED if is_stored else Standing.MIXED
+            is_stored = is_stored and known == mask.bits
+        if is_new or not is_stored:
+            return Standing.NEW if is_new else Standing.MIXED
+        is_other = any(self._stored.has_other(key, mask) for key, mask in masks.items())
+        return Standing.CONFLICT if is_other else Standing.STORED
 
     def is_known(self, origin: str, epoch: int, seq: int) -> bool:
         """Whether a message with this identity came over a link, and is durable."""
-        return self.standing(masks_of([(origin, epoch, seq)])) is Standing.STORED
+        return bool(self._stored.bits_of((origin, epoch, seq >> CHUNK_BITS)) >> (seq & CHUNK - 1) & 1)
 
     def highest(self, origin: str, epoch: int) -> int:
         """Returns the highest sequence number of an origin's epoch that is durable, 0 if none is."""
@@ -193,25 +166,34 @@ class Seen:
 
         No other note that is pending has any of them.
         """
-        _join(self._pending, masks)
+        self._expect(masks)
         if self.has_rows:
             return SeenNote(self, masks)
         now_ms = self._now_ms()  # the first one says from where a start has to read the log
-        chunks = [(key, SeenChunk(mask, now_ms)) for key, mask in masks.items()]
-        return SeenNote(self, masks, SaveSeen(chunks, [], self.position))
+        chunks = [(key, SeenChunk(mask.bits, now_ms, mask.digests), mask.bits) for key, mask in masks.items()]
+        return SeenNote(self, masks, SaveSeen(chunks, [], [], self.position))
 
     def note_too(self, note: "SeenNote", masks: Masks) -> None:
         """Makes more identities pending, of messages that are in the transaction of a note which has not begun."""
-        _join(self._pending, masks)
-        _join(note.masks, masks)
+        self._expect(masks)
+        for key, mask in masks.items():
+            before = note.masks.get(key)
+            note.masks[key] = mask if before is None else Mask(*join(*before, mask))
 
-    def take_qos_0(self, masks: Masks) -> bool:
-        """Whether a message of QoS 0 is new. The next one with its identity is not; one of QoS 1 or 2 may be."""
-        is_new = self.standing(masks) is Standing.NEW
-        is_new = is_new and not any(self._passed.bits_of(key) & mask for key, mask in masks.items())
-        if is_new:
+    def take_qos_0(self, masks: Masks) -> Standing:
+        """Returns what is known of a message of QoS 0. The next one like it is known; one of QoS 1 or 2 may be new."""
+        found = self.standing(masks)
+        if found is Standing.NEW:
+            for key, mask in masks.items():
+                if self._passed.bits_of(key) & mask.bits:
+                    found = Standing.CONFLICT if self._passed.has_other(key, mask) else Standing.STORED
+        if found in (Standing.NEW, Standing.CONFLICT):
             self._passed.add(masks, self._now_ms())
-        return is_new
+        return found
+
+    def _expect(self, masks: Masks) -> None:
+        for key, mask in masks.items():
+            self._pending[key] = self._pending.get(key, 0) | mask.bits
 
     def wait(self, retry: Callable[[], None]) -> None:
         """Calls ``retry`` once, when pending identities have become stored or new."""
@@ -220,7 +202,7 @@ class Seen:
     def settle(self, masks: Masks, *, is_stored: bool) -> None:
         """The transaction with pending identities is over. The log's head is still the one before it."""
         for key, mask in masks.items():
-            left = self._pending[key] & ~mask
+            left = self._pending[key] & ~mask.bits
             if left:
                 self._pending[key] = left
             else:
@@ -252,9 +234,10 @@ class Seen:
         self._disarm()
         self._held = self.position
         self._tried = self._log.head
-        keys = self._dirty or [self._stored.newest]
-        self._saving = work = SaveSeen([(key, self._stored[key]) for key in keys], self._removed, self._log.head)
-        self._dirty, self._removed = {}, []
+        changed = self._dirty or {self._stored.newest: 0}
+        chunks = [(key, self._stored[key], bits) for key, bits in changed.items()]
+        self._saving = work = SaveSeen(chunks, self._removed, self._bare, self._log.head)
+        self._dirty, self._removed, self._bare = {}, [], []
         self._log.submit([work]).add_done_callback(lambda done: self._saved(work, done))
 
     def close(self) -> None:
@@ -267,8 +250,11 @@ class Seen:
     def _saved(self, work: SaveSeen, done: asyncio.Future[list[Any]]) -> None:
         self._saving = None
         if done.exception():  # the log says it
-            self._dirty = {key: None for key, _ in work.chunks if self._stored.bits_of(key)} | self._dirty
+            for key, _, bits in work.chunks:
+                if self._stored.bits_of(key):
+                    self._dirty[key] = self._dirty.get(key, 0) | bits
             self._removed = work.removed + self._removed
+            self._bare = work.bare + self._bare
         else:
             self._held = max(self._held, work.position)
             self._log.changed()
@@ -278,14 +264,17 @@ class Seen:
         if not masks:
             return
         self.has_rows = True
-        self._dirty.update(dict.fromkeys(masks))
-        for key in self._stored.add(masks, self._now_ms()):
+        for key, mask in masks.items():
+            self._dirty[key] = self._dirty.get(key, 0) | mask.bits
+        forgotten = self._stored.add(masks, self._now_ms())
+        for key in forgotten.chunks:
             self._dirty.pop(key, None)
             self._removed.append(key)
+        self._bare += forgotten.digests
         self._arm()
 
     def _masks_in(self, row: LogRow) -> Masks:
-        """Returns the identities that the messages of a row brought, over links or not: all of these are durable."""
+        """Returns the messages of a row that brought identities, over links or not: all of these are durable."""
         found = [one for part in row.parts if not is_qos_0(part) for one in _brought_by(part)]
         return masks_of(one for one in found if one[:2] != self._own)
 
@@ -324,42 +313,39 @@ class SeenNote(Witness):
         self._seen.settle(self.masks, is_stored=False)
 
 
-def masks_of_batch(identities: Iterable[EncodedIdentity]) -> Masks | None:
-    """Returns the bits of identities as they came in PUBLISHes; None if one is there twice."""
-    runs: list[tuple[bytes, bytes, list[int]]] = []
-    latest: dict[tuple[bytes, bytes], list[int]] = {}
-    for epoch, digits, origin in identities:
+def masks_of_batch(identities: Iterable[EncodedIdentity], digests: Iterable[bytes]) -> Masks | None:
+    """Returns messages by chunk, from their identities as they came in PUBLISHes; None if one is there twice."""
+    runs: list[tuple[bytes, bytes, int, list[bytes]]] = []
+    latest: dict[tuple[bytes, bytes], tuple[int, list[bytes]]] = {}
+    for (epoch, digits, origin), digest in zip(identities, digests, strict=True):
         seq = int(digits)
-        run = latest.get((epoch, origin))
-        if run is not None and run[1] == seq:
-            run[1] += 1
-        else:
-            latest[epoch, origin] = run = [seq, seq + 1]
-            runs.append((epoch, origin, run))
+        first, run = latest.get((epoch, origin), (-1, []))
+        if seq != first + len(run):
+            first, run = latest[epoch, origin] = seq, []
+            runs.append((epoch, origin, first, run))
+        run.append(digest[:DIGEST])
     masks: Masks = {}
-    for epoch, origin, (first, end) in runs:
-        while first < end:
-            key = origin.decode(), int(epoch, 16), first >> CHUNK_BITS
-            count = min(end - first, CHUNK - (first & CHUNK - 1))
-            mask = (1 << count) - 1 << (first & CHUNK - 1)
-            before = masks.get(key, 0)
-            if before & mask:
+    for epoch, origin, first, run in runs:
+        end = first + len(run)
+        start = first
+        while start < end:
+            key = origin.decode(), int(epoch, 16), start >> CHUNK_BITS
+            count = min(end - start, CHUNK - (start & CHUNK - 1))
+            mask = Mask((1 << count) - 1 << (start & CHUNK - 1), b"".join(run[start - first : start - first + count]))
+            before = masks.get(key)
+            if before is not None and before.bits & mask.bits:
                 return None
-            masks[key] = before | mask
-            first += count
+            masks[key] = mask if before is None else Mask(*join(*before, mask))
+            start += count
     return masks
 
 
-def _join(masks: Masks, more: Masks) -> None:
-    """Adds identities to others."""
-    for key, mask in more.items():
-        masks[key] = masks.get(key, 0) | mask
-
-
-def _brought_by(part: Part | Gap) -> list[tuple[str, int, int]]:
-    """Returns the identities of a part's messages; a batch with identities of the store has none here."""
+def _brought_by(part: Part | Gap) -> list[tuple[str, int, int, bytes]]:
+    """Returns identity and digest of a part's messages; a batch with identities of the store has none here."""
     if isinstance(part, Message):
-        return [(part.origin, part.epoch, part.seq)]
+        return [(part.origin, part.epoch, part.seq, content_digest(part.topic, part.payload))]
     if isinstance(part, PublishBatch) and part.bring_identities:
-        return cut_columns(part.packets, part.level)[2]
+        identities = cut_columns(part.packets, part.level)[2]
+        digests = digests_of(cut_contents(part.packets, part.level))
+        return [(*identity, digest) for identity, digest in zip(identities, digests, strict=True)]
     return []

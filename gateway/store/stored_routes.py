@@ -12,7 +12,7 @@ from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
 from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.log_rows import Part, Work
-from gateway.store.tables.routes import Numbering, RouteRow
+from gateway.store.tables.routes import UNKNOWN_FILTERS, Numbering, RouteRow
 
 
 class Writer(Protocol):
@@ -46,13 +46,13 @@ class StoredRoutes:
                 one.note_stored(first, part)
 
     def names(self) -> list[str]:
-        """Returns the consumers of all routes."""
-        return list(self._rows)
+        """Returns the consumers of all routes whose filters are known."""
+        return [consumer for consumer, row in self._rows.items() if row.filters != UNKNOWN_FILTERS]
 
     def filters_of(self, consumer: str) -> tuple[str, ...]:
-        """Returns a route's topic filters, ``#`` if its row is lost."""
+        """Returns a route's topic filters, ``#`` if they are not known."""
         row = self._rows.get(consumer)
-        return ("#",) if row is None else row.filters
+        return ("#",) if row is None or row.filters == UNKNOWN_FILTERS else row.filters
 
     def note_filters(self, consumer: str, filters: tuple[str, ...]) -> None:
         """Notes a route's topic filters, with the next commit."""

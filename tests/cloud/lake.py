@@ -15,6 +15,7 @@ from cloud.tables.job import Report, ingest
 from cloud.transforms.senml import NotSenml, resolve
 
 Identity = tuple[str, int, int]
+Content = tuple[str, bytes]
 
 
 class Lake(NamedTuple):
@@ -55,20 +56,23 @@ class Lake(NamedTuple):
 
     def check(self, landed: Iterable[Row]) -> None:
         """Asserts that the tables hold each message once. `landed` are all rows that ever landed, in order."""
-        genuine: dict[Identity, bytes] = {}
-        conflicts: set[tuple[Identity, bytes]] = set()
+        genuine: dict[Identity, Content] = {}
+        conflicts: set[tuple[Identity, Content]] = set()
         for row in landed:
             identity = row.origin, row.epoch, row.seq
-            if genuine.setdefault(identity, row.payload) != row.payload:
-                conflicts.add((identity, row.payload))
-        bronze = [(_identity(row), row["payload"]) for row in self.rows("bronze_messages")]
+            content = content_of(row)
+            if genuine.setdefault(identity, content) != content:
+                conflicts.add((identity, content))
+        bronze = [(_identity(row), (row["topic"], row["payload"])) for row in self.rows("bronze_messages")]
         assert sorted(bronze) == sorted(genuine.items())
-        resolved = {identity: _resolve(payload) for identity, payload in genuine.items()}
+        resolved = {identity: _resolve(payload) for identity, (_, payload) in genuine.items()}
         readings = [(_identity(row), row["record"]) for row in self.rows("readings")]
         assert sorted(readings) == sorted(
             (identity, number) for identity, count in resolved.items() for number in range(count or 0)
         )
-        quarantine = sorted((row["kind"], _identity(row), row["payload"]) for row in self.rows("quarantine"))
+        quarantine = sorted(
+            (row["kind"], _identity(row), (row["topic"], row["payload"])) for row in self.rows("quarantine")
+        )
         undecodable = [("undecodable", one, genuine[one]) for one, count in resolved.items() if count is None]
         assert quarantine == sorted([*undecodable, *(("conflict", *conflict) for conflict in conflicts)])
         self._check_ledger(genuine)
@@ -95,6 +99,11 @@ class Lake(NamedTuple):
         assert sum(batch["new"] + batch["undecodable"] for batch in batches) == messages
         assert sum(batch["undecodable"] for batch in batches) == undecodable
         assert sum(batch["conflicts"] for batch in batches) == conflicts
+
+
+def content_of(row: Row) -> Content:
+    """Returns what is the same where a message comes again."""
+    return row.topic, row.payload
 
 
 def _identity(row: dict[str, Any]) -> Identity:

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from cloud.landing.file import Row
+from tests.cloud.lake import Content, content_of
 
 Identity = tuple[str, int, int]
 YEAR_10000_MS = 253_402_300_800_000
@@ -60,7 +61,7 @@ class Model:
         self.messages: dict[Identity, tuple[Message, str, int]] = {}
         self.readings: list[tuple[Any, ...]] = []
         self.undecodable: dict[Identity, tuple[str, int]] = {}
-        self.conflicts: dict[tuple[Identity, bytes], tuple[str, int]] = {}
+        self.conflicts: dict[tuple[Identity, Content], tuple[str, int]] = {}
         self.batches: list[tuple[int, ...]] = []
         self.files: dict[str, int] = {}
 
@@ -73,7 +74,7 @@ class Model:
         new = duplicates = undecodable = conflicts = 0
         before = len(self.readings)
         for file, message in [(name, one) for name in files for one in landed[name]]:
-            identity, payload = message.identity, message.row.payload
+            identity, content = message.identity, content_of(message.row)
             if identity not in self.messages:
                 self.messages[identity] = message, file, batch
                 if (found := message.decode(with_own)) is None:
@@ -82,10 +83,10 @@ class Model:
                 else:
                     self._add_readings(message, found, batch)
                     new += 1
-            elif payload == self.messages[identity][0].row.payload or (identity, payload) in self.conflicts:
+            elif content == content_of(self.messages[identity][0].row) or (identity, content) in self.conflicts:
                 duplicates += 1
             else:
-                self.conflicts[identity, payload] = file, batch
+                self.conflicts[identity, content] = file, batch
                 conflicts += 1
         rows = sum(len(landed[file]) for file in files)
         readings = len(self.readings) - before
@@ -116,7 +117,7 @@ class Model:
     def quarantine(self) -> Iterator[tuple[Any, ...]]:
         for identity, (file, batch) in self.undecodable.items():
             yield "undecodable", *identity, self.messages[identity][0].row.payload, file, batch
-        for (identity, payload), (file, batch) in self.conflicts.items():
+        for (identity, (_, payload)), (file, batch) in self.conflicts.items():
             yield "conflict", *identity, payload, file, batch
 
     def gaps(self, trips: Sequence[Trip]) -> Iterator[tuple[Any, ...]]:

@@ -18,6 +18,7 @@ from tools.cli.main import COMMANDS
 
 DISTRIBUTIONS = packages_distributions()
 CONFIGURED = {"proton"}  # what only a route of a kind needs, by an extra of its own; the gateway runs without it
+SIMULATED = {path.stem for path in (ROOT / "tools/lab/sim/boards").glob("*.py")}  # a board's modules
 OURSELVES = "tools.cli.main"  # where a command starts it, then to run a gateway, or more that "tools" brings
 
 
@@ -58,7 +59,9 @@ def needed_by(command: str) -> set[str]:
                 todo.append(COMMANDS["gateway run"].target.partition(":")[0])
             elif folder in FOLDERS:
                 todo.append(name)
-            elif folder not in stdlib_module_names | CONFIGURED and module.partition(".")[0] not in PORTABLE_FOLDERS:
+            elif folder not in stdlib_module_names | CONFIGURED | SIMULATED and (
+                module.partition(".")[0] not in PORTABLE_FOLDERS
+            ):
                 needed.add(canonicalize_name(DISTRIBUTIONS[folder][0]))
     return needed
 

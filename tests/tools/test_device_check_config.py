@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from device.sensors.config import KINDS
 from tools.cli.device.check_config import BAUD_MAX, BAUD_MIN, WATCHDOG_MS_MAX
 from tools.cli.main import make_app
 from tools.cli.paths import source_root
@@ -122,3 +123,128 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason_alone(tmp_path: Pat
     for path, reason in ((tmp_path / "absent", "No such file or directory"), (tmp_path, "Is a directory")):
         done = CliRunner().invoke(make_app(), ["device", "check-config", str(path)])
         assert (done.exit_code, done.output) == (2, f"holdfast device check-config: {path}: {reason}\n")
+
+
+def adc(pin: int, name: str = "adc") -> dict[str, Any]:
+    return {"kind": "adc", "pin": pin, "full_scale_mv": 3300, "name": name}
+
+
+def i2c(scl: int, sda: int, kind: str = "sht31", bus: int = 0) -> dict[str, Any]:
+    return {"kind": kind, "bus": bus, "scl": scl, "sda": sda}
+
+
+PULSE = {"kind": "pulse", "pin": 5, "edge": "falling"}
+SPI = {"kind": "max31855", "bus": 1, "sck": 14, "mosi": 15, "miso": 12, "cs": 13}
+
+
+@pytest.mark.parametrize(
+    ("board", "change", "said"),
+    [
+        ("esp32", {"sensors": [i2c(22, 7)]}, "sensors[0].sda is 7, expected a pin that the ESP32's flash does not use"),
+        ("esp32", {"sensors": [i2c(24, 21)]}, "sensors[0].scl is 24, expected a pin of the ESP32, which has none of"),
+        ("esp32", {"sensors": [{"kind": "dht22", "pin": 34}]}, "sensors[0].pin is 34, expected a pin that can send"),
+        (
+            "esp32",
+            {"sensors": [{**PULSE, "pin": 35}]},
+            "sensors[0].pin is 35, expected a pin with pull-up and pull-down",
+        ),
+        ("esp32", {"sensors": [adc(26)]}, "sensors[0].pin is 26, expected one of 32 to 39: Wi-Fi needs this pin's"),
+        ("esp32", {"sensors": [adc(18)]}, "sensors[0].pin is 18, expected a pin with a converter, as 32"),
+        (
+            "esp32",
+            {"sensors": [adc(34), adc(34, "b")]},
+            "sensors[1].pin is 34, expected a pin that nothing else uses: ",
+        ),
+        ("esp32", {"sensors": [adc(33), {**PULSE, "pin": 33}]}, "nothing else uses: sensors[0].pin uses it"),
+        ("esp32", {"sensors": [i2c(22, 22)]}, "sensors[0].sda is 22, expected a pin that nothing else uses"),
+        (
+            "esp32",
+            {"port": {**UART, "path": "1:35:16"}},
+            "the second number of port.path is 35, expected a pin that can",
+        ),
+        (
+            "esp32",
+            {"flash": {"path": "spi:1:9"}},
+            "the last number of flash.path is 9, expected a pin that the ESP32's",
+        ),
+        (
+            "esp32",
+            {"flash": {"path": "spi:1:13"}, "sensors": [SPI]},
+            "sensors[0].cs is 13, expected a pin that nothing",
+        ),
+        ("esp32s2", {"sensors": [{**PULSE, "pin": 46}]}, "sensors[0].pin is 46, expected a pin with pull-up"),
+        ("esp32s3", {"sensors": [adc(12)]}, "sensors[0].pin is 12, expected one of 1 to 10: Wi-Fi"),
+        ("esp32s3", {"sensors": [{**PULSE, "pin": 27}]}, "expected a pin that the ESP32-S3's flash does not use"),
+        ("esp32c3", {"sensors": [adc(5)]}, "sensors[0].pin is 5, expected a pin with a converter, as 0"),
+        ("esp32c3", {"sensors": [{**PULSE, "pin": 14}]}, "expected a pin that the ESP32-C3's flash does not use"),
+        ("rp2", {"sensors": [adc(25)]}, "sensors[0].pin is 25, expected a pin that the radio of a Pico W does not use"),
+        ("rp2", {"sensors": [adc(22)]}, "sensors[0].pin is 22, expected a pin with a converter, as 26"),
+        (
+            "rp2",
+            {"sensors": [i2c(22, 21)]},
+            "sensors[0].scl is 22, expected a pin that the RP2040 or RP2350 connects with",
+        ),
+        (
+            "rp2",
+            {"sensors": [i2c(5, 4, bus=1)]},
+            "sensors[0].sda is 4, expected a pin that the RP2040 or RP2350 connects",
+        ),
+    ],
+)
+def test_pin_that_cannot_do_what_it_is_for_is_named_with_its_key(
+    board: str, change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    flash = {"flash": {"path": "storage"}} if board == "rp2" else {}
+    done = check(tmp_path, "--board", board, **{**flash, **change})
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("board", "change"),
+    [
+        ("esp32", {"sensors": [i2c(22, 21), i2c(22, 21, "bme280"), adc(34), {**PULSE, "pin": 27}, SPI]}),
+        ("esp32", {"sensors": [adc(26)], "network": None, "port": {**UART, "path": "1:17:16"}}),
+        (
+            "esp32",
+            {"sensors": [{"kind": "ds18b20", "pin": 4, "rom": 16 * digit, "name": digit} for digit in "12"]},
+        ),
+        ("esp32s3", {"sensors": [adc(1), {"kind": "dht22", "pin": 48}]}),
+        ("esp32c3", {"sensors": [adc(4), i2c(9, 8)]}),
+        ("rp2", {"sensors": [adc(26), i2c(5, 4), i2c(7, 6, "bme280", bus=1), SPI]}),
+    ],
+)
+def test_pins_that_can_do_what_they_are_for_are_no_error(board: str, change: dict[str, Any], tmp_path: Path) -> None:
+    flash = {"flash": {"path": "storage"}} if board == "rp2" else {}
+    done = check(tmp_path, "--board", board, **{**flash, **change})
+    assert done.exit_code == 0, done.output
+
+
+def test_pins_of_every_kind_of_sensor_are_known(tmp_path: Path) -> None:
+    """One pin for all of them: each but the first is refused."""
+    keys = {
+        "bus": 0,
+        "scl": 6,
+        "sda": 6,
+        "sck": 6,
+        "mosi": 6,
+        "miso": 6,
+        "cs": 6,
+        "pin": 6,
+        "edge": "falling",
+        "rom": None,
+    }
+    own = {
+        "adc": ("pin",),
+        "bme280": ("bus", "scl", "sda"),
+        "dht22": ("pin",),
+        "ds18b20": ("pin", "rom"),
+        "host": (),
+        "max31855": ("bus", "sck", "mosi", "miso", "cs"),
+        "pulse": ("pin", "edge"),
+        "sht31": ("bus", "scl", "sda"),
+    }
+    for kind in KINDS:
+        entry = {"kind": kind, **{key: keys[key] for key in own[kind]}}
+        done = check(tmp_path, "--board", "esp32", sensors=[{**entry, "full_scale_mv": 1} if kind == "adc" else entry])
+        assert done.exit_code == (0 if kind == "host" else 2), done.output

@@ -226,3 +226,17 @@ async def test_a_qos_2_batch_that_begins_while_the_route_changes_goes_exactly_on
         batch, *others = (publish.payload for publishes in broker.publishes for publish in publishes)
         assert [one.payload for one in decode_batch(batch).messages()] == [b"1", b"2", b"3", b"4", b"5"]
         assert others == [b"6"]
+
+
+async def test_a_route_that_was_gone_over_a_restart_numbers_and_sends_what_waited(tmp_path: Path) -> None:
+    async with scripted_broker() as broker:
+        config = named("central", broker, statement_interval_s=1)
+        async with opened(tmp_path) as log, steered(log, config):
+            await append(log, range(1, 3))
+            await until(lambda: len(broker.publishes) > 0 and len(broker.publishes[0]) >= 2)
+        async with opened(tmp_path) as log, steered(log) as routes:
+            await append(log, range(3, 5))
+            assert status(routes).broker == ""
+            routes.reload([config])
+            await until(lambda: {b"3", b"4"} <= {one.payload for one in broker.publishes[-1]})
+            assert routes.states[0].fault == ""

@@ -98,6 +98,9 @@ COMMANDS = {
     "torture flash": Command(
         "tools.lab.torture.flash.command:flash", "Cut the power of the flash store at every byte it writes.", ""
     ),
+    "torture sensors": Command(
+        "tools.lab.torture.sensors.command:sensors", "Feed the drivers of sensors with faulty transfers.", ""
+    ),
     "torture link": Command(
         "tools.lab.torture.wire.link:link", "Run the serial link over lines that lose and corrupt bytes.", ""
     ),

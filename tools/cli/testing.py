@@ -10,6 +10,8 @@ import typer
 from tools.cli.failure import fail
 from tools.cli.paths import source_root
 
+STUBS = "stubs-esp32,stubs-rp2"
+
 app = typer.Typer(add_completion=False)
 
 
@@ -26,17 +28,19 @@ def run_tests(
     root = source_root()
     if not (root / "tox.ini").exists():
         fail("test", f"the tests are in Holdfast's repository, and {root} is no checkout of it")
-    tox_run = [sys.executable, "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e", "py"]
-    _prepare([*tox_run, "-q", "--notest"], first_time=not (root / ".tox/py").exists())
-    # Twice quiet, tox adds nothing: pytest's closing line stays the last one.
-    os.execv(sys.executable, [*tox_run, "-qq", "--skip-pkg-install", "--", *(pytest_arguments or [])])
-
-
-def _prepare(command: list[str], *, first_time: bool) -> None:
-    """Brings tox's environment up to date; shows what tox says only when it fails."""
-    if first_time:
+    tox_run = [sys.executable, "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e"]
+    if not (root / ".tox/py").exists():
         print("holdfast: making the tests' environment in .tox (once, some minutes)", file=sys.stderr)
+    _run([*tox_run, "py", "-q", "--notest"], failure="tox could not make the tests' environment")
+    if not pytest_arguments:
+        _run([*tox_run, STUBS, "-q"], failure="a portable module does not fit MicroPython's type stubs")
+    # Twice quiet, tox adds nothing: pytest's closing line stays the last one.
+    os.execv(sys.executable, [*tox_run, "py", "-qq", "--skip-pkg-install", "--", *(pytest_arguments or [])])
+
+
+def _run(command: list[str], *, failure: str) -> None:
+    """Runs tox; shows what it says only when it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         print(done.stdout, end="", file=sys.stderr)
-        fail("test", "tox could not make the tests' environment")
+        fail("test", failure)

@@ -8,6 +8,8 @@ from typing import Any
 from gateway.routes import RouteState
 from wire.backoff import Backoff
 
+FAULT_ENDS_S = 60.0  # in one connection without a failure of our own, until it is told no more
+
 logger = logging.getLogger(__name__)
 
 
@@ -20,7 +22,8 @@ class Connections:
         backoff: the waits between connections.
         losses: the errors that end a connection as it is expected; their texts say why.
 
-    ``problem`` is why the newest one failed or ended; "" since the next one.
+    ``problem`` is why the newest one failed or ended; "" since the next one. An unexpected error is our own
+    fault, and not the line's: the state's ``fault`` has it until a connection ends as expected, or lasts FAULT_ENDS_S.
     """
 
     def __init__(self, route: str, state: RouteState, backoff: Backoff, *losses: type[Exception]) -> None:
@@ -45,16 +48,25 @@ class Connections:
         self._has_connected = True
 
     async def _serve_one(self, connection: Callable[[], Awaitable[None]]) -> None:
+        is_well = asyncio.get_running_loop().call_later(FAULT_ENDS_S, self._end_fault)
         try:
             await connection()
         except self._losses as error:
+            self._end_fault()
             self._state.note_error(str(error))
             if str(error) != self.problem:
                 self.problem = str(error)
                 logger.warning("route %s: %s; storing meanwhile", self._route, self.problem)
         except Exception as error:
-            self._state.note_error(f"unexpected failure: {error}")
+            what = f"{type(error).__name__}: {error}"
+            self._state.fault = self.problem = f"fails by a fault of this gateway, and not of the line: {what}"
+            self._state.note_error(f"unexpected failure: {what}")
             logger.exception("route %s: unexpected failure; storing meanwhile", self._route)
+        finally:
+            is_well.cancel()
+
+    def _end_fault(self) -> None:
+        self._state.fault = ""
 
 
 async def wait_until(ended: asyncio.Future[str], works: Sequence[asyncio.Future[Any]]) -> None:

@@ -44,7 +44,7 @@ def check(source: ConfigSource, routes: Mapping[int, AnyRoute]) -> None:
                 try:
                     read()
                 except ConfigError as error:
-                    source.add(f"route[{number}].{key}", str(error))
+                    source.add(f"route[{number}].{key}", str(error), may_pass=error.may_pass)
 
 
 def files_of(route: AnyRoute) -> Iterator[tuple[str, str]]:

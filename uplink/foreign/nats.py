@@ -57,6 +57,7 @@ class _Fault(msgspec.Struct):
 
 
 class _PubAck(msgspec.Struct):
+    stream: str = ""
     seq: int = 0
     error: _Fault | None = None
 
@@ -284,19 +285,29 @@ class Nats:
         answered(answer)
 
     async def _take_ack(self, came: Msg) -> None:
-        """Takes what JetStream says of a message."""
-        sent = self._pending.pop(int(came.subject.rpartition(".")[2]), None)
+        """Takes what JetStream says of a message.
+
+        Any service that subscribes to the subject may answer too: what JetStream did not say is told, and no answer.
+        """
+        number = int(came.subject.rpartition(".")[2])
+        sent = self._pending.get(number)
         if sent is None:
             return
         if came.headers and came.headers.get("Status") == NO_RESPONDERS:
+            del self._pending[number]
             what = f"no stream takes {sent.subject!r}: it is gone, or was never made"
             self._answer(sent, Answer(Verdict.LATER, what))
             return
         try:
             ack = msgspec.json.decode(came.data, type=_PubAck)
         except msgspec.DecodeError as error:
-            self._answer(sent, Answer(Verdict.LATER, f"its acknowledgement cannot be read: {error}"))
+            ack, fault = _PubAck(), f"it cannot be read: {error}"
+        else:
+            fault = self._fault_of(ack)
+        if fault:
+            self._problems["answers"] = f"what answers on {sent.subject!r} is not the stream that was to: {fault}"
             return
+        del self._pending[number]
         if ack.error is not None:
             verdict = Verdict.NEVER if ack.error.err_code in TOO_LARGE else Verdict.LATER
             self._answer(sent, Answer(verdict, f"JetStream refuses it: {ack.error.description} ({ack.error.err_code})"))
@@ -307,13 +318,27 @@ class Nats:
         else:
             self._answer(sent, Answer(Verdict.TAKEN))
 
+    def _fault_of(self, ack: _PubAck) -> str:
+        """Returns why an answer is none of the stream's, "" if it is one."""
+        if not ack.stream:
+            return "its acknowledgement names no stream"
+        if self._config.stream is not None and ack.stream != self._config.stream:
+            return f"its acknowledgement names the stream {ack.stream!r}, expected {self._config.stream!r}"
+        if ack.error is None and ack.seq < 1:
+            return "its acknowledgement has no sequence number"
+        if ack.error is None and ack.seq in self._stored:
+            return f"its acknowledgement has the sequence number {ack.seq} of another message"
+        return ""
+
     async def _watch_answers(self) -> None:
         """Ends the connection when the server leaves a message without an answer for too long."""
         while True:
             await asyncio.sleep(LOOK_S)
             oldest = next(iter(self._pending.values()), None)
             if oldest is not None and time.monotonic() - oldest.sent_s > self._config.retry_interval_s:
-                self._end(f"the server has not acknowledged a message for {self._config.retry_interval_s} s")
+                told = self._problems.get("answers")
+                late = f"the server has not acknowledged a message for {self._config.retry_interval_s} s"
+                self._end(f"{late}; {told}" if told else late)
                 return
 
     async def _watch_receivers(self, stream: str) -> None:

@@ -50,7 +50,7 @@ class ForeignRoute:
     ) -> None:
         self.config = config
         is_new = queue is None
-        self.queue = queue or RouteQueue(config.name, log, queue_config(config), gateway_name)
+        self.queue = queue or RouteQueue(config.name, log, gateway_name, queue_config(config))
         self._drop_up_to = log.head if is_new and config.start == "anew" else 0
         self._gateway_name = gateway_name
         self._log = log

@@ -37,6 +37,7 @@ from gateway.routes import (
     Side,
     Zone,
     changes_for,
+    check_conditions,
     decode_link,
     encode_link,
 )
@@ -203,6 +204,10 @@ class DiallingEnd:
             raise LinkDown(f"expected the gateway {expected}, and {theirs.name!r} answers [neighbour.name]")
         if differing := self._ours.disagreement(theirs):
             raise LinkDown(f"the link: {differing}")
+        try:
+            check_conditions(theirs)
+        except BadLink as error:
+            raise LinkDown(f"the neighbour's CONNACK: {error}") from error
         self.theirs = theirs
         self._network.note_streams(theirs.streams)
 

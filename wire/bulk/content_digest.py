@@ -1,8 +1,10 @@
 """A short digest of a message's content: it tells a message that came again from another one with the same identity."""
 
 import hashlib
+from collections.abc import Iterable
 
 DIGEST_BYTES = 8
+_hash = hashlib.blake2b
 
 
 def content_digest(topic: str, payload: bytes) -> bytes:
@@ -15,4 +17,9 @@ def content_digest(topic: str, payload: bytes) -> bytes:
     Raises OverflowError for a topic of more than 65,535 bytes, which no PUBLISH can have.
     """
     name = topic.encode()
-    return hashlib.blake2b(len(name).to_bytes(2, "big") + name + payload, digest_size=DIGEST_BYTES).digest()
+    return digests_of([len(name).to_bytes(2, "big") + name + payload])[0]
+
+
+def digests_of(contents: Iterable[bytes]) -> list[bytes]:
+    """Returns the digest of each message, from what `cut_contents` returns."""
+    return [_hash(content, digest_size=DIGEST_BYTES).digest() for content in contents]

@@ -226,6 +226,30 @@ def cut_columns(packets: bytes, level: int) -> tuple[list[bytes], list[bytes], l
     return topics, blocks if has_properties else [b""] * len(topics), identities, payloads
 
 
+def cut_contents(packets: bytes, level: int) -> list[bytes]:
+    """Returns what `content_digest` is about, topic name with its length and payload, of PUBLISHes that were cut."""
+    has_properties = level == MQTT_5
+    contents: list[bytes] = []
+    size = len(packets)
+    start = 0
+    while start < size:
+        length = packets[start + 1]
+        if length < 0x80:
+            name = start + 2
+            end = name + length
+        else:
+            name = start + 3
+            end = name + (length & 0x7F | packets[start + 2] << 7)
+        place = name + 2 + (packets[name] << 8 | packets[name + 1])
+        payload = place + IDENTIFIER_SIZE
+        if has_properties:
+            block_size = packets[payload]
+            payload = payload + 1 + block_size if block_size < 0x80 else find_block(packets, payload)[1]
+        contents.append(packets[name:place] + packets[payload:end])
+        start = end
+    return contents
+
+
 def split_publish(topic: str, block: bytes, payload: bytes, qos: int) -> tuple[bytes, bytes]:
     """Returns what comes before and behind the packet identifier in a PUBLISH of QoS 1 or 2 without DUP and RETAIN.
 

@@ -58,6 +58,13 @@ class Connection:
     _may_send: dict
     _may_receive: dict
 
+    # What most connections never change stands here: an object of more than 29 attributes takes 1.3 kB more in CPython.
+    _closed: Closed | None = None
+    maximum_qos_peer = QOS_MAX
+    _peer_takes_retain = True
+    _peer_takes_reasons = True
+    _aliases: tuple = ()  # (incoming, outgoing); empty until either is used
+
     def __init__(
         self,
         readers: dict,
@@ -73,16 +80,11 @@ class Connection:
         self.topic_alias_maximum = topic_alias_maximum
         self._decoder = PacketDecoder(readers, maximum_packet_size)
         self._out: list = []
-        self._closed: Closed | None = None
         self._now_ms = 0
         self._last_sent_ms = 0
         self._last_received_ms = 0
         self._send_window = SendWindow(0)
         self._receive_window = ReceiveWindow(receive_maximum)
-        self.maximum_qos_peer = QOS_MAX
-        self._peer_takes_retain = True
-        self._peer_takes_reasons = True
-        self._aliases: tuple = ()  # (incoming, outgoing); empty until either is used
 
     @property
     def connected(self) -> bool:

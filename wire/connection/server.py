@@ -81,6 +81,10 @@ class ServerConnection(Connection):
     _may_send = FROM_SERVER
     _may_receive = FROM_CLIENT
 
+    _is_bridge = False
+    _authentication_method: str | None = None
+    _awaits_auth = False
+
     def __init__(
         self,
         *,
@@ -99,10 +103,7 @@ class ServerConnection(Connection):
         self._connect_deadline_ms: int | None = None
         self._inflight_maximum = inflight_maximum
         self._is_3_1 = False
-        self._is_bridge = False
         self._authentication_methods = authentication_methods
-        self._authentication_method: str | None = None
-        self._awaits_auth = False
         self._announced: dict = {}
         self._requests: dict = {}
         # packet identifier: (type of the request, whether each filter is well-formed, QoS of each filter in MQTT 3.1)
@@ -293,7 +294,8 @@ class ServerConnection(Connection):
         if (count := _user_properties(packet)) > USER_PROPERTIES_MAX:
             raise RemoteProtocolError(QUOTA_EXCEEDED, f"{count} user properties; {USER_PROPERTIES_MAX} are the most")
         self._is_3_1 = self._decoder.ignores_flags = packet.level_byte & ~BRIDGE == MQTT_3_1
-        self._is_bridge = packet.level_byte & BRIDGE != 0
+        if packet.level_byte & BRIDGE:
+            self._is_bridge = True
         self._learn_limits(packet.properties)
         if RECEIVE_MAXIMUM not in packet.properties:
             self._send_window.limit = self._inflight_maximum
@@ -301,8 +303,10 @@ class ServerConnection(Connection):
         if method is not None and method not in self._authentication_methods:
             text = "this server does not offer the authentication method [MQTT-4.12.0-1]"
             raise RemoteProtocolError(BAD_AUTHENTICATION_METHOD, text)
-        self._authentication_method = method
-        self._peer_takes_reasons = packet.properties.get(REQUEST_PROBLEM_INFORMATION, 1) == 1
+        if method is not None:
+            self._authentication_method = method
+        if packet.properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 1:
+            self._peer_takes_reasons = False
         self.connect_packet = packet
         self.keep_alive_s = packet.keep_alive_s
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.message import Message
-from gateway.selectors import Selector, parse_selector
+from gateway.selectors import Selector, parse_selector, passing
 from gateway.subscriptions import Subscription
 from wire.topics import matches
 
@@ -135,7 +135,8 @@ class Subscriptions(dict[str, Subscription]):
         if self._selectors is None:
             return found
         selectors = self._selectors
-        return [one for one in found if not one.select or selectors[one.topic_filter].passes(message)]
+        passes = passing([selectors[one.topic_filter] for one in found if one.select], message)
+        return [one for one in found if not one.select or next(passes)]
 
 
 def _took_before(subscription: Subscription, position: int, topic: str) -> bool:

@@ -139,7 +139,10 @@ def _check_ours(path: Path) -> None:
     if application_id != schema.APPLICATION_ID:
         raise StoreError(f"message store {path}: not a message store")
     if version != schema.SCHEMA_VERSION:
-        raise StoreError(f"message store {path}: of version {version}, and this repairs {schema.SCHEMA_VERSION}")
+        raise StoreError(
+            f"message store {path}: of version {version}, and this repairs {schema.SCHEMA_VERSION}: "
+            "the release that made it repairs it; a start then upgrades it, if it is not damaged"
+        )
 
 
 def _damage_of(path: Path) -> list[str]:

@@ -11,9 +11,10 @@ from gateway.store.repair.command import announce
 from gateway.store.sqlite import marks, swap_files
 from gateway.store.sqlite.folder import MESSAGES, check_moved, take_folder
 from gateway.store.sqlite.marks import LockNote
-from gateway.store.sqlite.rows import open_at_rest, open_for_reading, read_schema
+from gateway.store.sqlite.rows import open_at_rest, open_for_reading
 from gateway.store.tables import schema
 from gateway.store.tables.drops import DAMAGED, GATEWAY, INSERT
+from gateway.store.upgrade import prepare
 from wire.identity import SEQ_MAX
 
 WITHOUT_END = f"SELECT * FROM dropped WHERE reason = '{DAMAGED}' AND last = {SEQ_MAX}"
@@ -119,5 +120,5 @@ def _copy(source: Path, target: Path) -> None:
             raise sqlite3.DatabaseError("not a message store")
         reading.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is one file
-        read_schema(copy)
+        prepare(copy)
         marks.note_copied(copy)

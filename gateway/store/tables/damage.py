@@ -58,6 +58,7 @@ WHAT = {  # set aside when the store is opened: what a row of each table is
     "refused": "a message that was set aside by",
     "route": "what is known of",
     "seen": "identities that came over links, of origin",
+    "seen_digest": "digests of messages that came over links, of origin",
     "session": "the session of client",
     "will": "the will of client",
 }

@@ -27,6 +27,8 @@ REMOVE = "DELETE FROM route WHERE consumer = ?"
 LOAD = "SELECT consumer, epoch, filters, numberings, backfill FROM route ORDER BY consumer"
 
 Write = Callable[[sqlite3.Connection], None]
+UNKNOWN_FILTERS = ("",)
+"""The filters of a route in a store of release 0.1.0, which did not note them; its configuration has them."""
 
 
 class Handed(msgspec.Struct, array_like=True):

@@ -20,11 +20,13 @@ from gateway.store.tables import (
     wills,
 )
 
-SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen", "session", "will")
+SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen", "seen_digest", "session", "will")
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
 
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
 SCHEMA_VERSION = 9
+OLDEST = 7
+"""The version of release 0.1.0, from which on a start upgrades a store [gateway.store.upgrade]."""
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns
@@ -50,7 +52,7 @@ PRAGMA user_version = {SCHEMA_VERSION};
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Returns the version of a store's file, 0 if it is new; writes nothing.
+    """Returns the version of a store's file, which a start can upgrade to this one, 0 if it is new; writes nothing.
 
     Raises:
         sqlite3.DatabaseError: it is damaged, of another program, or of another version.
@@ -62,10 +64,11 @@ def version_of(connection: sqlite3.Connection) -> int:
         return 0
     if application_id != APPLICATION_ID:
         raise sqlite3.DatabaseError("not a message store")
-    if version != SCHEMA_VERSION:
+    if not OLDEST <= version <= SCHEMA_VERSION:
+        which = "a later gateway made it" if version > SCHEMA_VERSION else "it is older than the first release"
         raise sqlite3.DatabaseError(
-            f"of version {version}, and this gateway reads version {SCHEMA_VERSION}: "
-            "let the one that made it send on what is in it, then begin with an empty folder"
+            f"of version {version}, and this gateway reads versions {OLDEST} to {SCHEMA_VERSION}: {which}, "
+            "so let the gateway that made it send on what is in it, then begin with an empty folder"
         )
     return int(version)
 

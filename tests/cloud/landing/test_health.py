@@ -1,10 +1,15 @@
 """`/healthz` and `/metrics` of a lander."""
 
+import contextlib
 import http.client
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from cloud.landing import health
+from cloud.landing.health import CONNECTIONS_MOST, HealthServer, Metrics
 from tests.cloud.landing.running_lander import RunningLander, landed, publish, wait_until
 from tests.support.mosquitto import mosquitto
 from tools.lab.testing.ports import free_port
@@ -44,10 +49,10 @@ def test_a_lander_says_that_it_is_well_and_what_it_has_landed(broker: int, landi
 
 
 def test_health_names_what_keeps_messages_from_landing(landing: Path, tmp_path: Path) -> None:
-    port, health = free_port(), free_port()
-    running = RunningLander(port, landing, "unwell", metrics_port=health)
+    port, metrics_port = free_port(), free_port()
+    running = RunningLander(port, landing, "unwell", metrics_port=metrics_port)
     running.wait_for("cannot reach")
-    assert get(health, "/healthz") == (
+    assert get(metrics_port, "/healthz") == (
         503,
         f"cannot reach mqtt://127.0.0.1:{port}: Connection refused; trying again until it answers\n",
     )
@@ -56,10 +61,10 @@ def test_health_names_what_keeps_messages_from_landing(landing: Path, tmp_path: 
         away = landing.rename(landing.with_name("away"))
         publish(port, "x", [b"1"])
         running.wait_for("cannot land")
-        status, text = get(health, "/healthz")
+        status, text = get(metrics_port, "/healthz")
         assert (status, text.startswith(f"cannot land in {landing}: No such file or directory")) == (503, True)
         away.rename(landing)
-        wait_until(lambda: get(health, "/healthz") == (200, "ok\n"), "all is well again")
+        wait_until(lambda: get(metrics_port, "/healthz") == (200, "ok\n"), "all is well again")
         running.stop()
 
 
@@ -78,3 +83,33 @@ def test_a_port_that_is_taken_is_named_before_a_message_is_taken(broker: int, la
     running.ended()
     assert isinstance(running.raised, OSError)
     assert running.lines == []
+
+
+@pytest.fixture
+def server() -> Iterator[HealthServer]:
+    answering = HealthServer(0, Metrics(), list)
+    yield answering
+    answering.close()
+
+
+def slow(port: int) -> socket.socket:
+    """A client whose request never ends."""
+    line = socket.create_connection(("127.0.0.1", port), timeout=30)
+    line.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+    return line
+
+
+def test_clients_that_send_slowly_hold_no_other_client(server: HealthServer) -> None:
+    """The oldest one ends for each that is too many."""
+    with contextlib.ExitStack() as lines:
+        opened = [lines.enter_context(slow(server.port)) for _ in range(CONNECTIONS_MOST)]
+        assert get(server.port, "/healthz") == (200, "ok\n")
+        assert opened[0].recv(1) == b""
+        opened[-1].sendall(b"localhost\r\n\r\n")
+        assert opened[-1].recv(12) == b"HTTP/1.0 200"
+
+
+def test_a_client_that_never_ends_its_request_is_ended(server: HealthServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "CONNECTION_DEADLINE_S", 0.0)
+    with slow(server.port) as line:
+        assert line.recv(1) == b""

@@ -64,8 +64,17 @@ def test_ledger_gaps_and_completeness_follow_from_the_intervals(folder: Path) ->
         {**identity, "lo": 9, "hi": 11, "missing": 3, "place": "middle", **unknown, "previous": 8, "next": 12},
     ]
     assert select(folder, "SELECT * FROM completeness ORDER BY origin") == [
-        {"origin": "cellar", "epoch": f"{EPOCH:08x}", "first": 1, "last": 2, "arrived": 2, "missing": 0, "share": 1.0},
-        {**identity, "first": 2, "last": 12, "arrived": 6, "missing": 6, "share": 6 / 12},
+        {
+            **identity,
+            "origin": "cellar",
+            "first": 1,
+            "last": 2,
+            "arrived": 2,
+            "missing": 0,
+            "share": 1.0,
+            "conflicts": 0,
+        },
+        {**identity, "first": 2, "last": 12, "arrived": 6, "missing": 6, "share": 6 / 12, "conflicts": 0},
     ]
 
 

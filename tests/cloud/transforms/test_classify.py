@@ -8,12 +8,20 @@ import pyarrow as pa
 
 from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Suspect, classify, find_within
 
-SCHEMA = pa.schema([("origin", pa.string()), ("epoch", pa.int64()), ("seq", pa.int64()), ("payload", pa.binary())])
-Message = tuple[str, int, int, bytes]
+COLUMNS = (
+    ("origin", pa.string()),
+    ("epoch", pa.int64()),
+    ("seq", pa.int64()),
+    ("payload", pa.binary()),
+    ("topic", pa.string()),
+)
+SCHEMA = pa.schema(COLUMNS)
+Message = tuple[str, int, int, bytes] | tuple[str, int, int, bytes, str]
 
 
 def table(messages: Sequence[Message]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, one, strict=True)) for one in messages], SCHEMA)
+    """Returns messages as columns; one without a topic is on `t`."""
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, (*one, "t")[:5], strict=True)) for one in messages], SCHEMA)
 
 
 def verdicts(
@@ -49,6 +57,14 @@ def test_known_identity_is_judged_by_the_stored_payload() -> None:
     assert verdicts(arrived, suspects, stored) == [CONFLICT, DUPLICATE, DUPLICATE, NEW, NEW]
 
 
+def test_an_equal_payload_on_another_topic_is_a_conflict() -> None:
+    arrived = [("a", 1, 1, b"x", "t"), ("a", 1, 1, b"x", "u"), ("a", 1, 1, b"x", "u"), ("a", 1, 2, b"x", "u")]
+    suspects = [Suspect("a", 1, 1, 1, known=True), Suspect("a", 1, 2, 2, known=True)]
+    stored = [("a", 1, 1, b"x", "t"), ("a", 1, 2, b"x", "t")]
+    assert verdicts(arrived, suspects, stored) == [DUPLICATE, CONFLICT, DUPLICATE, CONFLICT]
+    assert verdicts(arrived[:1], suspects, stored[:1], [("a", 1, 1, b"x", "u")]) == [DUPLICATE]
+
+
 def test_conflict_is_found_once_over_batches() -> None:
     arrived = [("a", 1, 1, b"y"), ("a", 1, 1, b"z")]
     suspects = [Suspect("a", 1, 1, 1, known=True)]
@@ -59,20 +75,21 @@ def test_random_batches_agree_with_a_dictionary(seed: int) -> None:
     choose = random.Random(seed)
 
     def message() -> Message:
-        return choose.choice("ab"), choose.choice((1, 2)), choose.randint(1, 12), choose.choice((b"x", b"y", b"z"))
+        identity = choose.choice("ab"), choose.choice((1, 2)), choose.randint(1, 12)
+        return *identity, choose.choice((b"x", b"y", b"z")), choose.choice("ttu")
 
     for _ in range(50):
         stored = list({one[:3]: one for one in (message() for _ in range(10)) if one[2] > 6}.values())
-        genuine = {one[:3]: one[3] for one in stored}
+        genuine = {one[:3]: one[3:] for one in stored}
         conflicts = list(
-            {one for one in (message() for _ in range(10)) if one[:3] in genuine and genuine[one[:3]] != one[3]}
+            {one for one in (message() for _ in range(10)) if one[:3] in genuine and genuine[one[:3]] != one[3:]}
         )
         seen = set(conflicts) | set(stored)
         arrived = [message() for _ in range(60)]
         expected = []
         for one in arrived:
-            first = genuine.setdefault(one[:3], one[3])
-            verdict = DUPLICATE if one in seen else NEW if first == one[3] else CONFLICT
+            first = genuine.setdefault(one[:3], one[3:])
+            verdict = DUPLICATE if one in seen else NEW if first == one[3:] else CONFLICT
             seen.add(one)
             expected.append(verdict)
         suspects = [Suspect(*one[:3], one[2], known=True) for one in stored]

@@ -47,9 +47,11 @@ now_ms = [0]
 class Attic:
     ssid, password, address = "attic", "guess", None
 network = board.Network([Attic], None, board.say, NoWatchdog())
+import time
 while now_ms[0] < 20_000:
     network.advance(now_ms[0])
     now_ms[0] = network.next_timer_ms()
+    time.sleep(0.02)
 """
     board = Board(platform, micropython, tmp_path, NOWHERE, program)
     board.wifi("wrong password")
@@ -89,6 +91,39 @@ async def test_second_network_is_joined_where_the_first_is_gone_and_left_when_it
     board.wifi("up cellar")
     await board.says("Wi-Fi attic lost")
     await board.end()
+
+
+DEAF = """
+from device.boards import board
+from device.watchdog import NoWatchdog
+import time
+class Attic:
+    ssid, password, address = "attic", None, None
+now_ms = [0]
+network = board.Network([Attic], None, board.say, NoWatchdog(), "DE")
+while now_ms[0] < 1_700_000:
+    network.advance(now_ms[0])
+    if now_ms[0] < 600_000 and network.is_up:
+        network.hear(now_ms[0])
+    now_ms[0] = network.next_timer_ms() + 750
+    if not network.is_up:
+        time.sleep(0.05)
+board.say("the end")
+"""
+
+
+@EACH_PLATFORM
+async def test_open_network_in_which_no_broker_answers_any_more_is_joined_anew(
+    platform: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    board = Board(platform, micropython, tmp_path, NOWHERE, DEAF)
+    board.wifi("up")
+    await board.start()
+    await board.says("Wi-Fi attic is joined, but no broker answers: it is joined anew")
+    await board.says("the end")
+    # At the start, five minutes after the broker has been heard last, and after ten minutes more.
+    assert (tmp_path / "joins").read_text() == 3 * "attic None\n"
+    assert (tmp_path / "country").read_text() == "DE"
 
 
 @EACH_PLATFORM

@@ -91,6 +91,56 @@ def test_dht22_measures_and_recovers(vm: MicroPython | None) -> None:
     assert reason(flipped) == "Exception checksum error"
 
 
+def test_bme280_with_a_wrong_calibration_has_no_value(vm: MicroPython | None) -> None:
+    (starting, then, blank), disturbed = outcome(vm, "bme280_with_wrong_calibration")
+    assert reason(starting) == "it is starting"
+    assert then == AIR
+    assert reason(blank) == "its calibration is zero"
+    failed = [samples for samples in disturbed if samples != AIR]
+    assert {reason(samples) for samples in failed} == {"two readings of a register differ"}
+    assert len(failed) == 12  # each register is read twice: identity, status, calibration in three parts, data
+
+
+def test_dht22_tells_no_value_that_the_chip_cannot_measure(vm: MicroPython | None) -> None:
+    *measured, dht11, zeros, ones, minus_one, minus_zero = outcome(vm, "dht22_of_other_makers")
+    assert [samples[0][2] for samples in [*measured, minus_one, minus_zero]] == [-18, -0.1, -40, -40, 80, -0.1, 0]
+    assert reason(dht11) == "temperature is 614.4, which is not within -40 to 80"
+    assert reason(zeros) == "all bits are zero"
+    assert reason(ones) == "humidity is 6553.5, which is not within 0 to 100"
+
+
+def test_values_beyond_the_datasheet_are_errors_although_the_checksum_is_right(vm: MicroPython | None) -> None:
+    assert [reason(samples) for samples in outcome(vm, "values_beyond_the_datasheet")] == [
+        "temperature is -45.0, which is not within -40 to 125",
+        "temperature is 127.9375, which is not within -55 to 125",
+        "temperature is -127.0, which is not within -55 to 125",
+        "temperature is 2047.75, which is not within -270 to 1800",
+        "temperature is -2048.0, which is not within -270 to 1800",
+        "two readings of one conversion differ",
+    ]
+
+
+def test_adc_of_an_esp32_goes_by_its_calibration_and_tells_what_is_too_high(vm: MicroPython | None) -> None:
+    *measured, too_high = outcome(vm, "adc_of_an_esp32_measures")
+    assert [samples[0][2] for samples in measured] == pytest.approx([0, 0.1, 2, 5.8], abs=0.002)
+    assert reason(too_high) == "the voltage is higher than the converter can measure"
+
+
+def test_pulses_of_a_bouncing_contact_count_once(vm: MicroPython | None) -> None:
+    outcomes = [samples[0][2] for samples in outcome(vm, "pulses_of_a_bouncing_contact")]
+    assert outcomes == [0, 7, 0, 5]
+
+
+def test_pulses_that_came_while_the_board_was_busy_are_counted_or_told_as_missed(vm: MicroPython | None) -> None:
+    *before, counted, clean = outcome(vm, "pulses_that_a_busy_board_cannot_take")
+    assert before == [[["pulse.count", "count", 0]], [["rain.count", "count", 0], ["rain.missed", "count", 0]]]
+    assert counted == [["pulse.count", "count", 40]]
+    (_, _, count), (name, unit, missed) = clean
+    assert (name, unit) == ("rain.missed", "count")
+    assert 20 <= count <= 24
+    assert missed == 2 * 20 - 8 - 1
+
+
 def test_max31855_tells_temperatures_and_faults(vm: MicroPython | None) -> None:
     outcomes = outcome(vm, "max31855_tells")
     measured = [[value for _, _, value in samples] for samples in (*outcomes[:4], outcomes[-1])]

@@ -28,7 +28,7 @@ async def doorkeeper_of(folder: Path, rules: str | None = None) -> AsyncIterator
     save_account(folder / "accounts", make_account("alice", b"pencil", with_scram=True))
     if rules is not None:
         (folder / "access").write_text(rules)
-    control = AccessControl(folder / "accounts", None if rules is None else folder / "access")
+    control = AccessControl(folder / "accounts", None if rules is None else folder / "access", gateway="gateway-1")
     try:
         yield control
     finally:
@@ -38,7 +38,7 @@ async def doorkeeper_of(folder: Path, rules: str | None = None) -> AsyncIterator
 async def admitted(control: AccessControl, visitor: Visitor, client_id: str = "c1", **connect: Any) -> str | int | None:
     """Returns the user that a client is admitted as, or the reason code of its refusal."""
     try:
-        return (await control.admit(Connect(client_id, **connect), visitor, client_id or "assigned")).user
+        return (await control.admit(Connect(client_id, **connect), visitor, client_id or "assigned", "")).user
     except Refused as refused:
         return refused.reason_code
 
@@ -50,7 +50,7 @@ def logged_in(
     packet = Connect("c1", properties=SCRAM, **connect)
     try:
         login, first = control.begin_scram(packet, visitor)
-        permissions, proof = control.finish_scram(packet, visitor, "c1", login, final(first, password))
+        permissions, proof = control.finish_scram(packet, visitor, "c1", login, final(first, password), "")
     except Refused as refused:
         return refused.reason_code
     assert proof.startswith(b"v=")
@@ -67,7 +67,7 @@ async def test_a_stranger_has_to_log_in(tmp_path: Path) -> None:
 
 
 async def test_without_accounts_no_user_name_is_believed(tmp_path: Path) -> None:
-    control = AccessControl()
+    control = AccessControl(gateway="gateway-1")
     assert control.authentication_methods == ()
     assert await admitted(control, STRANGER, **ALICE) == NOT_AUTHORIZED
     assert await admitted(control, STRANGER) == NOT_AUTHORIZED
@@ -134,13 +134,13 @@ async def test_no_will_is_a_statement_of_a_route(tmp_path: Path) -> None:
 
 async def test_an_assigned_client_identifier_is_filled_in_like_any_other(tmp_path: Path) -> None:
     async with doorkeeper_of(tmp_path, "allow * publish state/%c\n") as control:
-        permissions = await control.admit(Connect("", **ALICE), STRANGER, "hf-1234")
+        permissions = await control.admit(Connect("", **ALICE), STRANGER, "hf-1234", "")
         assert permissions.may_publish("state/hf-1234")
 
 
 async def test_a_reload_reads_both_files_and_names_the_clients_that_have_to_go(tmp_path: Path) -> None:
     async with doorkeeper_of(tmp_path, "allow * publish a\n") as control:
-        permissions = await control.admit(Connect("c1", **ALICE), STRANGER, "c1")
+        permissions = await control.admit(Connect("c1", **ALICE), STRANGER, "c1", "")
         (tmp_path / "access").write_text("allow * publish b\n")
         save_account(tmp_path / "accounts", make_account("alice", b"brush", with_scram=False))
         assert control.reload() == {"alice"}

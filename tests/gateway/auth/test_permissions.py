@@ -20,11 +20,11 @@ def file(tmp_path: Path) -> Path:
 
 def allowed(file: Path, rules: str, user: str | None = "alice", client_id: str = "c1") -> Permissions:
     file.write_text(rules)
-    return Access(file).permissions(user, client_id)
+    return Access(file, "gateway-1").permissions(user, client_id, "")
 
 
 def test_without_a_file_all_is_allowed_but_to_publish_what_the_gateway_says_of_itself() -> None:
-    everything = Access().permissions(None, "")
+    everything = Access(None, "gateway-1").permissions(None, "", "")
     assert everything.may_connect("any")
     assert everything.may_publish("a/b")
     assert everything.may_subscribe("#")
@@ -36,7 +36,7 @@ def test_without_a_file_all_is_allowed_but_to_publish_what_the_gateway_says_of_i
 
 def test_below_sys_a_client_publishes_the_state_of_its_own_bridge_alone_where_the_rules_let_it(file: Path) -> None:
     own, other = "$SYS/broker/connection/host.site/state", "$SYS/broker/connection/host.other/state"
-    bridge = Access().permissions(None, "host.site")
+    bridge = Access(None, "gateway-1").permissions(None, "host.site", "")
     assert bridge.may_publish(own)
     for topic in (other, own + "/more", "$SYS/broker/connection/host.site", "$SYS/broker/connection/+/state"):
         assert not bridge.may_publish(topic), topic
@@ -166,13 +166,16 @@ def test_a_client_identifier_is_bound_to_its_user_where_a_rule_says_so(file: Pat
 
 
 def test_a_client_publishes_in_its_own_name_and_in_no_other(file: Path) -> None:
-    for access in (Access(), Access(file) if file.write_text("allow * publish #\n") else Access()):
-        permissions = access.permissions("alice", "c1")
+    for access in (
+        Access(None, "gateway-1"),
+        Access(file, "gateway-1") if file.write_text("allow * publish #\n") else Access(None, "gateway-1"),
+    ):
+        permissions = access.permissions("alice", "c1", "")
         assert permissions.may_identify("alice")
         assert permissions.may_identify("c1")
         for origin in ("bob", "c2", "Alice", "alice-phone", "*", "-", "%u"):
             assert not permissions.may_identify(origin), origin
-        assert not access.permissions(None, "c1").may_identify("None")
+        assert not access.permissions(None, "c1", "").may_identify("None")
 
 
 def test_a_rule_says_in_which_other_names_a_client_may_publish(file: Path) -> None:
@@ -180,8 +183,8 @@ def test_a_rule_says_in_which_other_names_a_client_may_publish(file: Path) -> No
     assert allowed(file, rules, "site-2").may_identify("garage")
     assert not allowed(file, rules, "site-2").may_identify("locks-1")
     file.write_text(rules)
-    access = Access(file)
-    alice = access.permissions("alice", "c1")
+    access = Access(file, "gateway-1")
+    alice = access.permissions("alice", "c1", "")
     assert alice.may_identify("alice")
     assert alice.may_identify("alice-phone")
     assert not alice.may_identify("bob")
@@ -193,24 +196,24 @@ def test_a_rule_says_in_which_other_names_a_client_may_publish(file: Path) -> No
 
 
 def test_only_a_rule_lets_a_client_publish_in_the_gateways_name(file: Path) -> None:
-    assert not Access(gateway="gateway-1").permissions("gateway-1", "gateway-1").may_identify("gateway-1")
+    assert not Access(None, "gateway-1").permissions("gateway-1", "gateway-1", "").may_identify("gateway-1")
     file.write_text("allow site-2 identify gateway-1\n")
-    assert Access(file, "gateway-1").permissions("site-2", "c1").may_identify("gateway-1")
+    assert Access(file, "gateway-1").permissions("site-2", "c1", "").may_identify("gateway-1")
 
 
 def test_only_a_rule_lets_a_client_be_a_neighbour(file: Path) -> None:
-    assert not Access(gateway="m").permissions("site-a", "site-a-to-m").may_be_neighbour("site-a")
+    assert not Access(None, "m").permissions("site-a", "site-a-to-m", "").may_be_neighbour("site-a")
     file.write_text("allow site-a neighbour site-a\nallow * neighbour branch-*\n")
     access = Access(file, "m")
-    assert access.permissions("site-a", "c").may_be_neighbour("site-a")
-    assert not access.permissions("site-b", "site-a").may_be_neighbour("site-a")
-    assert access.permissions("site-b", "c").may_be_neighbour("branch-7")
+    assert access.permissions("site-a", "c", "").may_be_neighbour("site-a")
+    assert not access.permissions("site-b", "site-a", "").may_be_neighbour("site-a")
+    assert access.permissions("site-b", "c", "").may_be_neighbour("branch-7")
 
 
 def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -> None:
     file.write_text("allow * publish a\n")
-    access = Access(file)
-    alice = access.permissions("alice", "c1")
+    access = Access(file, "gateway-1")
+    alice = access.permissions("alice", "c1", "")
     assert alice.may_publish("a")
     file.write_text("allow * publish b\n")
     access.reload()

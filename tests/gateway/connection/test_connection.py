@@ -214,7 +214,7 @@ class VanishedPort:
 async def test_a_client_that_has_vanished_keeps_no_task_busy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running(tmp_path, limits=LimitsConfig(connect_timeout_s=1)) as broker:
         with caplog.at_level("INFO"):
-            broker.connect(VanishedPort())
+            broker.connect(VanishedPort(), "")
             await until(lambda: reasons_of(caplog), "its connection ended")
     assert reasons_of(caplog) == ["the line failed: [Errno 110] Connection timed out"]
 

@@ -104,6 +104,75 @@ async def test_a_message_of_qos_2_that_came_before_goes_through_and_is_not_store
     assert stored(folder, "SELECT * FROM incoming") == []
 
 
+def conflicts(broker: Broker) -> tuple[int, int]:
+    return broker.counters.messages_conflict, broker.counters.messages_duplicate
+
+
+@pytest.mark.parametrize("way", ["in one process", "over a restart"])
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_another_message_with_an_identity_that_was_used_is_stored_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str, qos: int
+) -> None:
+    """A device's flash was restored from a copy: it gives its numbers to new messages."""
+    folder = tmp_path / "store"
+    kind = Puback if qos == 1 else Pubrec
+    seqs = list(range(1, MANY))
+    async with running(folder, acl=rules(tmp_path)) as broker:
+        link, other = await two_links(broker)
+        send_all(link, seqs, qos)
+        await answers(link, kind, len(seqs))
+        if way == "in one process":
+            await send_others(broker, other, seqs, qos)
+    if way == "over a restart":
+        async with running(folder, acl=rules(tmp_path)) as broker:
+            await send_others(broker, await connected(broker, "link-b"), seqs, qos)
+    found = [(message.topic, message.payload) for _, message in messages_in(folder) if message.origin == "device"]
+    assert found[len(seqs) :] == [("a", b"another"), ("other", b"1"), *[("a", b"%d" % -seq) for seq in seqs[1:]]]
+    told = [record.getMessage() for record in caplog.records if "conflict" in record.getMessage()]
+    assert told == ["conflict: another message came before with the identity 00000007/1"]
+
+
+async def send_others(broker: Broker, link: Client, seqs: list[int], qos: int) -> None:
+    """Sends other payloads, and an equal one on another topic, with numbers that were used; the last ones twice."""
+    kind = Puback if qos == 1 else Pubrec
+    for topic, payload in (("a", b"another"), ("other", b"1")):
+        link.protocol.publish(topic, payload, qos=qos, **identified(1))
+        link.flush()
+        await answers(link, kind, 1)
+    assert conflicts(broker) == (2, 0)
+    for _ in range(2):
+        for seq in seqs[1:]:
+            link.protocol.publish("a", b"%d" % -seq, qos=qos, **identified(seq))
+        link.flush()
+        await answers(link, kind, len(seqs) - 1)
+    assert conflicts(broker) == (len(seqs) + 1, len(seqs) - 1)
+
+
+async def test_another_message_of_qos_0_with_an_identity_that_was_used_is_handed_on(tmp_path: Path) -> None:
+    async with running(tmp_path / "store", acl=rules(tmp_path)) as broker:
+        link, other = await two_links(broker)
+        reader = await subscribed(broker, "reader", "a")
+        for client, payload in ((link, b"1"), (other, b"2"), (link, b"2")):
+            client.protocol.publish("a", payload, qos=0, **identified(1))
+            client.flush()
+            await client.ping()
+        await other.publish("a", b"marker")
+        assert [(await reader.receive()).payload for _ in range(3)] == [b"1", b"2", b"marker"]
+        assert conflicts(broker) == (1, 1)
+
+
+async def test_another_retained_message_with_an_identity_that_was_used_takes_the_place_of_the_first(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "store", acl=rules(tmp_path)) as broker:
+        link, other = await two_links(broker)
+        for client, payload in ((link, b"1"), (other, b"2"), (link, b"2")):
+            await client.publish("a", payload, retain=True, **identified(1))
+        reader = await subscribed(broker, "reader", "a")
+        assert (await reader.receive()).payload == b"2"
+        assert conflicts(broker) == (1, 1)
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_of_many_at_once_the_new_ones_are_stored_in_order_and_all_are_answered_in_order(
     tmp_path: Path, seed: int, qos: int

@@ -1,5 +1,6 @@
 """Subscriptions with a selector, as subscribers see them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +159,32 @@ async def test_a_selected_session_that_ends_leaves_ranges_for_what_had_passed(tm
             await publisher.publish("a", b"%d" % number)
         await (await connected(broker, "subscriber", clean_start=True)).disconnect()
     assert stored(tmp_path, "SELECT reason, consumer, messages FROM dropped") == [("ended", "session/subscriber", 2)]
+
+
+async def test_selectors_that_look_at_one_topic_name_together_are_bounded(tmp_path: Path) -> None:
+    """Filters with the same wildcards match different topic names, and count once."""
+    long = "json > 1" + " " * 1_016
+    async with running(tmp_path) as broker:
+        (client,) = await all_connected(broker, "client")
+        patterns = ["/".join("+" if number >> place & 1 else "a" for place in range(4)) + "/#" for number in range(11)]
+        codes = [(await select(client, long, one)).reason_codes[0] for one in patterns]
+        assert codes == [1] * 10 + [QUOTA_EXCEEDED]
+        assert (await select(client, long, *(f"{one}/a/a/a/#" for one in "bcdef"))).reason_codes == [1] * 5
+        assert (await select(client, "json > 1", patterns[10])).reason_codes == [QUOTA_EXCEEDED]
+        await client.unsubscribe(patterns[9])
+        assert (await select(client, long, patterns[10])).reason_codes == [1]
+
+
+async def test_readings_of_too_many_times_are_not_known(tmp_path: Path) -> None:
+    """The times multiplied by the words of the selectors are bounded, and so is what other clients wait."""
+    async with running(tmp_path) as broker:
+        one, many, publisher = await all_connected(broker, "one", "many", "publisher")
+        await select(one, "reading.a > 0", "a/#")
+        for number in range(20):
+            pattern = "/".join("+" if number >> place & 1 else "a" for place in range(5))
+            await select(many, " OR ".join(["reading.a > 0"] * 20), pattern + "/#")
+        for count in (10, 2_000):
+            pack = json.dumps([{"n": "a", "v": 1, "t": number} for number in range(count)], separators=(",", ":"))
+            await publisher.publish("a/a/a/a/a", pack.encode())
+        assert len(await payloads(one, 2)) == 2
+        assert len(await payloads(many, 1)) == 1

@@ -1,6 +1,7 @@
 """How a neighbour hears the interest of a gateway, over lines that end and gateways that start anew."""
 
 import random
+import tracemalloc
 import zlib
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.network.announcements import (
     CHANGES_KEPT,
+    FILTERS_MAX,
     PIECE_SIZE,
     TEXTS_MAX,
     Announcer,
@@ -134,11 +136,26 @@ def test_what_is_no_announcement_is_refused_in_words(payload: bytes, text: str) 
 
 def test_an_announcement_that_goes_on_without_end_is_refused() -> None:
     heard = Heard()
-    piece = b"\x80" + bytes(16) + zlib.compress(b"a" * 1_000_000)
-    for _ in range(TEXTS_MAX // 1_000_000):
-        heard.take(piece)
-    with pytest.raises(BadAnnouncement, match="more than"):
-        heard.take(piece)
+    for texts in (b"a" * 60_000, b"a\0" * 60_000 + b"a"):
+        piece = b"\x80" + bytes(16) + zlib.compress(texts)
+        for _ in range(min(TEXTS_MAX // len(texts), FILTERS_MAX // (texts.count(0) + 1))):
+            heard.take(piece)
+        with pytest.raises(BadAnnouncement, match="more than"):
+            heard.take(piece)
+
+
+@pytest.mark.parametrize("texts", [bytes(22_800_000), b"a" + bytes(200_000), b"+" * 64 * 1024 * 1024])
+def test_a_bomb_of_filters_is_refused_before_it_is_unpacked(texts: bytes) -> None:
+    """Some kilobytes would become millions of texts."""
+    for kind in (b"\x00", b"\x01"):
+        payload = kind + bytes(16) + zlib.compress(texts, 9)
+        tracemalloc.start()
+        try:
+            with pytest.raises(BadAnnouncement):
+                Heard().take(payload)
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
 
 
 def test_a_piece_of_an_earlier_connection_does_not_go_on_over_the_next_one() -> None:

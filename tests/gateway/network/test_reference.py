@@ -99,9 +99,11 @@ def test_the_bounds_of_the_page_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.+?) \|$", section("## Limits"), re.MULTILINE))
     mib = 1024 * 1024
     assert rows["filters of a neighbour's session at M"] == f"{NEIGHBOUR_FILTERS_MAX:,}"
-    assert rows["filters of M, in one announcement before compression"] == f"{announcements.TEXTS_MAX // mib} MiB"
+    announcement = f"{announcements.FILTERS_MAX:,}; {announcements.TEXTS_MAX // mib} MiB"
+    assert rows["filters or changes of M in one announcement; bytes of them before compression"] == announcement
+    assert rows["bytes of a payload of an announcement before compression"] == f"{announcements.PIECE_MAX // 1024} KiB"
     assert rows["changes of which M knows what a neighbour has missed"] == f"{announcements.CHANGES_KEPT:,}"
-    assert rows["conditions in `hf-link`"] == str(link.SELECTS_MAX)
+    assert rows["conditions in `hf-link`; characters of `hf-link`"] == f"{link.SELECTS_MAX}; {link.TEXT_MAX:,}"
     assert rows["link states at a gateway"] == f"{topology.STATES_MAX:,}"
     payload = f"{topology.PAYLOAD_STATES_MAX:,}; {topology.PAYLOAD_BYTES_MAX // mib} MiB"
     assert rows["link states in a payload; bytes of it before compression"] == payload

@@ -76,7 +76,7 @@ async def test_a_store_that_is_nearly_full_takes_out_unneeded_messages_before_it
             await append_all(log, [Message("b", bytes(1000)) for _ in range(600)])
             assert log.used_bytes > 1_600_000
             while log.used_bytes >= 1_500_000:
-                assert limits.verdict("b", "publisher") == Verdict.TAKE
+                assert limits.verdict("b", "publisher", "") == Verdict.TAKE
                 await asyncio.sleep(0)
         await limits.close()
 

@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.message import Message
-from gateway.store import AckBatch, Cursor, MessageLog, Seen, Standing, masks_of, masks_of_batch, quarantine, seen
+from gateway.store import AckBatch, Cursor, MessageLog, Seen, Standing, masks_of_batch, quarantine, seen
+from gateway.store import masks_of as masks_of_messages
 from gateway.store.repair import repair
-from gateway.store.seen import ChunkSet
-from gateway.store.tables.seen import CHUNK, Masks, SeenRows
+from gateway.store.seen_chunks import ChunkSet
+from gateway.store.tables.seen import CHUNK, DIGEST, Mask, Masks, SeenRows
 from tests.gateway.store.support import (
     append_all,
     disk_full,
@@ -30,6 +31,7 @@ from tests.gateway.store.support import (
     take_all,
 )
 from tests.gateway.support import until
+from wire.bulk.content_digest import content_digest
 from wire.identity import encode_identity
 
 Identity = tuple[str, int, int]
@@ -39,6 +41,11 @@ DAY_MS = 24 * 3600 * 1000
 def message_of(identity: Identity, qos: int = 1, size: int = 1) -> Message:
     origin, epoch, seq = identity
     return Message("a", bytes(size), qos, origin=origin, epoch=epoch, seq=seq)
+
+
+def masks_of(identities: Iterable[Identity], payload: bytes = b"\0") -> Masks:
+    """Those of messages with the content that `message_of` gives, unless they have another payload."""
+    return masks_of_messages((*identity, content_digest("a", payload)) for identity in identities)
 
 
 def submit(log: MessageLog, *identities: Identity) -> asyncio.Future[list[Any]]:
@@ -290,7 +297,9 @@ async def test_a_message_of_qos_0_is_known_to_others_of_qos_0_alone(tmp_path: Pa
     one, two, three = DEVICE[:3]
     async with opened(tmp_path) as log:
         await store(log, [one])
-        assert [log.seen.take_qos_0(masks_of([identity])) for identity in (one, two, two)] == [False, True, False]
+        found = [log.seen.take_qos_0(masks_of([identity])) for identity in (one, two, two)]
+        assert found == [Standing.STORED, Standing.NEW, Standing.STORED]
+        assert log.seen.take_qos_0(masks_of([two], b"another")) is Standing.CONFLICT
         assert standing(log, two) is Standing.NEW
         await log.submit([message_of(three, 0)])  # for a route
         leave_as_killed(tmp_path, tmp_path / "new")
@@ -332,10 +341,10 @@ async def test_an_identity_is_known_for_seven_days_after_the_last_one_of_its_chu
 
 
 def test_the_chunks_that_were_touched_longest_ago_are_forgotten_first() -> None:
-    chunks = ChunkSet(3)
+    chunks = ChunkSet(3, 1000)
     for now_ms, origin in enumerate("abcad"):
         forgotten = chunks.add(masks_of([(origin, 1, 5)]), now_ms)
-    assert forgotten == [("b", 1, 0)]
+    assert forgotten.chunks == [("b", 1, 0)]
     assert [bool(chunks.bits_of((origin, 1, 0))) for origin in "abcd"] == [True, False, True, True]
 
 
@@ -350,14 +359,74 @@ async def test_a_chunk_that_is_forgotten_leaves_the_file_with_the_next_save(
     assert stored(tmp_path, "SELECT origin FROM seen ORDER BY 1") == [("b",), ("c",)]
 
 
+def test_digests_agree_with_a_dictionary(seed: int) -> None:
+    dice = random.Random(seed)
+    chunks, model = ChunkSet(2, 100_000), dict[int, bytes]()
+    for _ in range(300):
+        first = dice.randrange(CHUNK)
+        seqs = [*range(first, min(CHUNK, first + dice.choice((1, 3, 200)))), *dice.sample(range(CHUNK), 3)]
+        came = {seq: dice.choice((b"aa", b"bb")) for seq in seqs}
+        masks = masks_of_messages(("device", 7, seq, digest) for seq, digest in came.items())
+        is_other = any(model.get(seq, digest) != digest for seq, digest in came.items())
+        assert [chunks.has_other(key, mask) for key, mask in masks.items()] == [is_other]
+        chunks.add(masks, 0)
+        model |= came
+    chunk = chunks["device", 7, 0]
+    assert chunk.bits == sum(1 << seq for seq in model)
+    assert chunk.digests == b"".join(model[seq] for seq in sorted(model))
+
+
+def test_the_digests_that_were_touched_longest_ago_are_forgotten_first_and_their_numbers_stay() -> None:
+    chunks = ChunkSet(100, 16 * DIGEST)
+    for origin in [*"abcdefgh", "a", *"ijklmnop"]:
+        forgotten = chunks.add(masks_of([(origin, 1, seq) for seq in range(1 + (origin == "p"))]), 0)
+    assert forgotten == ([], [("b", 1, 0), ("c", 1, 0), ("d", 1, 0)])
+    other = masks_of([(origin, 1, 0) for origin in "abe"], b"another")
+    assert [chunks.has_other(key, mask) for key, mask in other.items()] == [True, False, True]
+    assert [chunks.bits_of(key) for key in other] == [1, 1, 1]
+
+
+async def test_what_a_message_was_is_known_over_saves_kills_and_restarts(tmp_path: Path) -> None:
+    """With numbers in several slices and chunks, which are saved in any order."""
+    seqs = [1, 2, 255, 256, 4095, 4096, 700, 3]
+    async with opened(tmp_path / "old") as log:
+        for seq in seqs[:5]:
+            await store(log, [("device", 7, seq)])
+        await saved(log)
+        for seq in seqs[5:]:
+            await store(log, [("device", 7, seq)])
+        leave_as_killed(tmp_path / "old", tmp_path / "killed")
+    for folder in (tmp_path / "old", tmp_path / "killed"):
+        async with opened(folder) as log:
+            assert {standing(log, ("device", 7, seq)) for seq in seqs} == {Standing.STORED}
+            others = [masks_of([("device", 7, seq)], b"another") for seq in seqs]
+            assert {log.seen.standing(masks) for masks in others} == {Standing.CONFLICT}
+
+
+async def test_a_store_without_digests_takes_what_it_knows_for_the_same_and_learns(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        await store(log, DEVICE[:2])
+    with_commit(tmp_path, "DROP TABLE seen_digest")
+    other = masks_of(DEVICE[:1], b"another")
+    async with opened(tmp_path) as log:
+        assert log.seen.standing(other) is Standing.STORED
+        await store(log, DEVICE[2:3])
+        assert [log.seen.standing(masks_of([one], b"another")) for one in DEVICE[1:3]] == [
+            Standing.STORED,
+            Standing.CONFLICT,
+        ]
+
+
 @pytest.mark.parametrize("mask", [1, 1 << CHUNK - 1, (1 << CHUNK) - 1])
 def test_a_chunk_takes_less_than_a_kilobyte_of_memory_sparse_or_dense(mask: int) -> None:
     count = 500
     tracemalloc.start()
     try:
-        chunks = ChunkSet(count)
+        chunks = ChunkSet(count, 0)  # the bytes of digests have a limit of their own
         for number in range(count):
-            chunks.add({(f"device-{number}", 7, number): mask >> 1 << 1 | 1}, 1_760_000_000_000 + number)
+            bits = mask >> 1 << 1 | 1
+            digests = bytes(DIGEST * bits.bit_count())
+            chunks.add({(f"device-{number}", 7, number): Mask(bits, digests)}, 1_760_000_000_000 + number)
         assert tracemalloc.get_traced_memory()[0] < 1000 * count
     finally:
         tracemalloc.stop()
@@ -379,17 +448,21 @@ def split(identities: Iterable[Identity]) -> list[tuple[bytes, bytes, bytes]]:
 def test_a_batch_has_the_bits_of_its_identities_unless_one_is_there_twice(identities: list[Identity]) -> None:
     is_each_once = len({*identities}) == len(identities)
     expected: Masks | None = masks_of(identities) if is_each_once else None
-    assert masks_of_batch(split(identities)) == expected
+    digests = [content_digest("a", b"\0")] * len(identities)
+    assert masks_of_batch(split(identities), digests) == expected
 
 
 async def test_a_corrupt_row_is_set_aside_and_the_others_are_known(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         await store(log, [("a", 1, 1), ("b", 1, 1)])
     with_commit(tmp_path, "UPDATE seen SET touched_ms = 5 WHERE origin = 'a'")
+    with_commit(tmp_path, "UPDATE seen_digest SET digests = x'00' WHERE origin = 'b'")
     async with opened(tmp_path) as log:
         assert known(log, [("a", 1, 1), ("b", 1, 1)]) == [("b", 1, 1)]
-    (note,) = quarantine.notes_in(tmp_path)
-    assert note.what == "identities that came over links, of origin 'a'"
+    assert sorted(note.what for note in quarantine.notes_in(tmp_path)) == [
+        "digests of messages that came over links, of origin 'b'",
+        "identities that came over links, of origin 'a'",
+    ]
 
 
 def with_commit(folder: Path, statement: str) -> None:

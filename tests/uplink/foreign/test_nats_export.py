@@ -56,6 +56,63 @@ async def test_a_message_that_goes_again_is_stored_once(tmp_path: Path) -> None:
             assert await counted(client, "S") == 50
 
 
+@pytest.mark.parametrize(
+    ("answer", "stream", "fault"),
+    [
+        (b'{"status":"ok"}', None, "names no stream"),
+        (b'{"status":"ok"}', "S", "names no stream"),
+        (b"ok", None, "cannot be read"),
+        (b'{"stream":"S"}', None, "has no sequence number"),
+        (b'{"stream":"S","seq":0}', "S", "has no sequence number"),
+        (b'{"stream":"other","seq":7}', "S", "names the stream 'other', expected 'S'"),
+        (b'{"error":{"err_code":10054}}', None, "names no stream"),
+    ],
+)
+async def test_an_answer_that_is_none_of_the_stream_acknowledges_nothing(
+    tmp_path: Path, answer: bytes, stream: str | None, fault: str
+) -> None:
+    """Any service may subscribe to the subject and answer there."""
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            if stream is not None:
+                await client.jetstream().add_stream(name="S", subjects=["other.>"])
+
+            async def reply(came: Any) -> None:
+                await came.respond(answer)
+
+            service = await client.subscribe("telemetry.>", cb=reply)
+            await client.flush()
+            config = nats_config(server, stream=stream, retry_interval_s=1)
+            async with routed(tmp_path, config) as (broker, route):
+                await append(broker.log, range(1, 21))
+                await until(lambda: fault in route.problem + route.queue.state.last_error)
+                await route.queue.watch.count()
+                assert route.queue.state.backlog_messages == 20
+                await service.unsubscribe()
+                if stream is None:
+                    await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+                else:
+                    await client.jetstream().update_stream(name="S", subjects=["telemetry.>"])
+                await drained(route)
+            assert [one.data for one in await stored_in(client, "S")] == [b"%d" % number for number in range(1, 21)]
+
+
+async def test_a_service_that_answers_beside_the_stream_delays_nothing(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+
+            async def reply(came: Any) -> None:
+                await came.respond(b'{"status":"ok"}')
+
+            await client.subscribe("telemetry.>", cb=reply)
+            await client.flush()
+            async with routed(tmp_path, nats_config(server)) as (broker, route):
+                await append(broker.log, range(1, 301))
+                await drained(route)
+            assert [one.data for one in await stored_in(client, "S")] == [b"%d" % number for number in range(1, 301)]
+
+
 async def test_nothing_is_acknowledged_while_no_stream_takes_it_and_it_goes_when_one_does(tmp_path: Path) -> None:
     with nats_server(tmp_path) as server:
         async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):

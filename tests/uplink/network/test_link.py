@@ -127,7 +127,8 @@ async def test_ends_that_disagree_are_no_neighbours_and_are_told_what_both_have(
             '{"name":"x","incoming":[' + ",".join(['{"topic":"a","select":"a = 1"}'] * 101) + "]}",
             "expected 100 at most",
         ),
-        ("{" * 50_000, "hf-link"),
+        ("{" * 16_000, "hf-link"),
+        ('{"name":"x"}' + " " * 16_384, "expected 16384 at most"),
     ],
 )
 async def test_a_property_that_cannot_be_taken_is_refused_with_the_reason_and_changes_nothing(
@@ -150,6 +151,9 @@ async def test_a_forged_property_needs_the_rule_of_the_name_that_it_says(tmp_pat
         connack = await refused(m, Client("client", user_properties=[("hf-link", '{"name":"b"}')]))
         assert connack.reason_code == NOT_AUTHORIZED
         assert "`allow - neighbour b`" in connack.properties[REASON_STRING]
+        selecting = '{"name":"b","incoming":[{"topic":"a","select":"a ="}]}'
+        connack = await refused(m, Client("client", user_properties=[("hf-link", selecting)]))
+        assert connack.reason_code == NOT_AUTHORIZED, "no selector is read before"
         connack = await refused(m, Client("client", user_properties=[("hf-link", '{"name":"m"}')]))
         assert connack.reason_code == NOT_AUTHORIZED
 

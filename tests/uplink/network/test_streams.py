@@ -187,6 +187,20 @@ async def test_a_gateway_that_takes_any_stream_has_those_of_its_neighbours_and_k
         assert (await here.receive()).payload == b"it waits"
 
 
+async def test_a_neighbour_with_a_thousand_streams_brings_eight(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each takes memory and open files; what is left out is one line in the log."""
+    taking = Site(tmp_path, "taking", rules=OPEN, network=NetworkConfig(streams="any"))
+    async with taking:
+        taking.broker.network.note_streams(f"stream-{number}" for number in range(1000))
+        await until(lambda: len(taking.broker.streams) == 9, "it has taken eight streams")
+        taking.broker.network.note_streams(f"other-{number}" for number in range(1000))
+        assert len(taking.broker.streams) == 9
+    refused = [record.getMessage() for record in caplog.records if "are not taken" in record.getMessage()]
+    assert [text.split()[0] for text in refused] == ["992", "1000"]
+
+
 async def test_a_gateway_of_its_own_streams_takes_none(tmp_path: Path) -> None:
     a, b = site(tmp_path, "A"), site(tmp_path, "B", "plant")
     a.dial(b.port, "B")

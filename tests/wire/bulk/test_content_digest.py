@@ -4,7 +4,10 @@ import random
 
 import pytest
 
-from wire.bulk.content_digest import DIGEST_BYTES, content_digest
+from wire.bulk.content_digest import DIGEST_BYTES, content_digest, digests_of
+from wire.bulk.publishes import cut_contents, split_publish
+from wire.codec.packets import MQTT_3_1_1, MQTT_5
+from wire.primitives import encode_varint
 
 
 def test_a_message_that_comes_again_has_the_digest_that_it_had():
@@ -48,3 +51,20 @@ def test_a_digest_has_its_stated_length():
 def test_a_topic_that_no_publish_can_have_is_refused():
     with pytest.raises(OverflowError):
         content_digest("t" * 65536, b"")
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+def test_publishes_as_bytes_have_the_digests_of_their_messages(seed, level):
+    """Whatever the lengths of topic, properties, packet and payload."""
+    chance = random.Random(seed)
+    packets, expected = b"", []
+    for _ in range(200):
+        topic = "t" * chance.choice((1, 100, 300)) + chance.choice(("", "\u00fc"))
+        payload = chance.randbytes(chance.choice((0, 1, 30, 300)))
+        text = b"x" * chance.choice((1, 30, 120, 200))
+        block = b"\x03" + len(text).to_bytes(2, "big") + text  # a content type
+        with_length = encode_varint(len(block)) + block if level == MQTT_5 else b""
+        head, tail = split_publish(topic, with_length, payload, 1)
+        packets += head + b"\0\1" + tail
+        expected.append(content_digest(topic, payload))
+    assert digests_of(cut_contents(packets, level)) == expected

@@ -11,6 +11,7 @@ from device.clock import NTP
 from device.config import Config, load
 from device.sensors.host import Host
 from device.values import ConfigError
+from tools.cli.device import pins
 from tools.cli.failure import fail, failing_on
 
 SECTOR_BYTES = 4096
@@ -24,6 +25,9 @@ class Board(StrEnum):
     """The kinds of boards that differ in what they take."""
 
     ESP32 = "esp32"
+    ESP32S2 = "esp32s2"
+    ESP32S3 = "esp32s3"
+    ESP32C3 = "esp32c3"
     RP2 = "rp2"
 
 
@@ -38,7 +42,7 @@ def check_config(
         except OSError as error:
             raise ConfigError(f"{config}: {error.strerror}") from error
         found = load(str(config))
-    if board and (wrong := list(_refusals(found, board))):
+    if board and (wrong := [*_refusals(found, board), *pins.refusals(found, board)]):
         fail("device check-config", "\n".join(f"{config}: {text}" for text in wrong))
     sensors = ", ".join(sensor.name for sensor in found.sensors) or "no sensors"
     places = ", ".join(one.path if one.kind == "uart" else f"{one.kind} {one.host}:{one.port}" for one in found.ports)
@@ -59,7 +63,7 @@ def _refusals(config: Config, board: Board) -> Iterator[str]:
             yield f"flash.path is {path}, expected spi:BUS:CS, as spi:1:13"
     elif board is Board.RP2 and path != "storage":
         yield f'flash.path is {path}, expected "storage" or spi:BUS:CS'
-    elif board is Board.ESP32 and ("/" in path or len(path.encode()) > LABEL_BYTES_MAX):
+    elif board is not Board.RP2 and ("/" in path or len(path.encode()) > LABEL_BYTES_MAX):
         yield f"flash.path is {path}, expected the label of a partition or spi:BUS:CS"
     for port in config.ports:
         if port.kind == "uart" and not _are_numbers(port.path, 3):

@@ -19,10 +19,14 @@ from flash_store.log import MIN_SECTORS
 from tools.cli.failure import failing_on
 from tools.cli.output import write_whole
 
-FILES = "vfs"  # MicroPython's file system
+FILES = ("vfs", "ffat")  # the names of MicroPython's file system
+SUBTYPE_FAT = 0x81
 FILES_LEAST_BYTES = 64 * 1024
 LABEL = "holdfast"
 BEFORE_TABLE = (0x0, 0x1000, 0x2000)  # where on the chip a firmware file begins, by the kind of ESP32
+IMAGE_MAGIC = 0xE9
+SIZE_FIELD = 3  # in a firmware's first header: the upper 4 bits say the chip's size, 1 MiB doubled so many times
+MIB = 1024 * 1024
 
 
 class PartitionError(Exception):
@@ -36,12 +40,17 @@ def partitions(
     sectors: Annotated[
         int, typer.Option(min=MIN_SECTORS, max=SECTORS_MAX, help="The store's size in sectors of 4096 bytes.")
     ] = SECTORS,
+    flash_mb: Annotated[
+        int | None, typer.Option(min=2, max=128, help="The chip's size in MiB.", show_default="what the firmware says")
+    ] = None,
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("partitions.bin"),
 ) -> None:
     """Write the partition table that an ESP32 needs: its firmware's, with a partition for the store."""
     with failing_on(PartitionError, command="device partitions"):
         try:
-            table = add_store(read_table(firmware), sectors * SECTOR_SIZE)
+            table = read_table(firmware)
+            add_files(table, flash_mb * MIB if flash_mb else read_flash_size(firmware))
+            add_store(table, sectors * SECTOR_SIZE)
             write_whole(out, table.to_binary())
         except OSError as error:
             raise PartitionError(f"{error.filename}: {error.strerror}") from error
@@ -65,26 +74,52 @@ def read_table(firmware: Path) -> PartitionTable:
     raise PartitionError(f"{firmware} has no partition table, expected a .bin file of MicroPython for an ESP32")
 
 
+def read_flash_size(firmware: Path) -> int:
+    """The bytes of the chip that a firmware is built for; its bootloader refuses a partition behind them.
+
+    From the header of its first image (ESP-IDF, "App Image Format"). Raises OSError, PartitionError.
+    """
+    header = firmware.read_bytes()[: SIZE_FIELD + 1]
+    if len(header) <= SIZE_FIELD or header[0] != IMAGE_MAGIC:
+        raise PartitionError(f"{firmware} does not say the size of its chip: tell it with --flash-mb")
+    return MIB << (header[SIZE_FIELD] >> 4)
+
+
+def add_files(table: PartitionTable, flash_size: int) -> None:
+    """Adds MicroPython's file system if the table has none: from the last partition to the end of the chip.
+
+    Since version 1.26 the firmware finds this place at each start (ports/esp32/main.c). It makes no file system where a
+    partition reaches to the end of the chip, so the store needs the line. Raises PartitionError.
+    """
+    if any(table.find_by_name(name) is not None for name in FILES):
+        return
+    end = max((one.offset + one.size for one in table), default=0)
+    if end >= flash_size:
+        raise PartitionError(f"the table's partitions end at 0x{end:x}, where the chip of {flash_size // MIB} MiB ends")
+    table.append(_partition(FILES[0], SUBTYPE_FAT, end, flash_size - end))
+
+
 def add_store(table: PartitionTable, size: int) -> PartitionTable:
     """Takes the store's bytes from the end of the file system. Raises PartitionError where that cannot be done."""
     if table.find_by_name(LABEL) is not None:
         raise PartitionError(f"the table has a partition {LABEL} already")
-    files = table.find_by_name(FILES)
-    if files is None:
-        raise PartitionError(f"the table has no partition {FILES}, MicroPython's file system")
+    files = next(one for one in table if one.name in FILES)
     if files.size - size < FILES_LEAST_BYTES:
         least = (files.size - FILES_LEAST_BYTES) // SECTOR_SIZE
         raise PartitionError(
             f"the file system has {files.size // 1024} KiB: the store can have {least} sectors at most"
         )
     files.size -= size
-    store = PartitionDefinition()
-    store.name, store.type, store.subtype = LABEL, DATA_TYPE, SUBTYPE_UNDEFINED
-    store.offset, store.size = files.offset + files.size, size
-    table.append(store)
+    table.append(_partition(LABEL, SUBTYPE_UNDEFINED, files.offset + files.size, size))
     table.sort(key=lambda one: one.offset)
     try:
         table.verify(PARTITION_TABLE_OFFSET)
     except InputError as error:
         raise PartitionError(f"the firmware's table cannot be used: {error}") from error
     return table
+
+
+def _partition(name: str, subtype: int, offset: int, size: int) -> PartitionDefinition:
+    made = PartitionDefinition()
+    made.name, made.type, made.subtype, made.offset, made.size = name, DATA_TYPE, subtype, offset, size
+    return made

@@ -1,5 +1,6 @@
 """A gateway's configuration, for `gateway run` and `gateway check-config`."""
 
+import errno
 import os
 import re
 import tomllib
@@ -32,6 +33,9 @@ from gateway.store import is_in_memory, why_unusable
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink.config import AnyRoute, check_streams, routes_of
 from uplink.connect import credentials
+
+MAY_PASS = tuple(os.strerror(one) for one in (errno.EACCES, errno.ENOENT, errno.EROFS))
+"""How a reason ends for which a path cannot be used until its disk is mounted, or mounted for writing."""
 
 
 @dataclass
@@ -117,25 +121,25 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
                 try:
                     make_context(listener.tls)
                 except ConfigError as error:
-                    source.add(key, str(error))
+                    source.add(key, str(error), may_pass=error.may_pass)
 
 
 def _check_addresses(source: ConfigSource, draft: Draft) -> None:
     """Does not check whether a port is in use: a running gateway uses its own."""
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and (why := why_no_address(listener.host)):
-            source.add(f"listener[{number}].host", f"{listener.host!r}: {why}")
+            source.add(f"listener[{number}].host", f"{listener.host!r}: {why}", may_pass=True)  # not up yet
         elif isinstance(listener, UnixConfig) and (why := why_no_socket(listener.path)):
-            source.add(f"listener[{number}].path", why)
+            source.add(f"listener[{number}].path", why, may_pass=why.endswith(MAY_PASS))
 
 
 def _check_store(source: ConfigSource, draft: Draft) -> None:
     folder = draft.config.store.path
     if folder and (why := why_unusable(Path(folder))):
-        source.add("store.path", why)
+        source.add("store.path", why, may_pass=why.endswith(MAY_PASS))
     for number, stream in enumerate(draft.config.stream):
         if stream.path and (why := why_unusable(Path(stream.path))):
-            source.add(f"stream[{number}].path", why)
+            source.add(f"stream[{number}].path", why, may_pass=why.endswith(MAY_PASS))
 
 
 def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list[tuple[str, str]]:

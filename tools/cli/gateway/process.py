@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,12 @@ import uvloop
 from gateway.broker import Broker, stream_logs
 from gateway.config.errors import read_text
 from gateway.config.schema import with_taken_streams
-from gateway.errors import ConfigError, GatewayError, is_disk_trouble
+from gateway.errors import ConfigError, GatewayError
 from gateway.limits import Verdict
-from gateway.log_fields import about, start_logging
+from gateway.log_fields import about, is_journal, start_logging
 from gateway.observe.sys_topics import gateway_version
 from gateway.store import MessageLog
-from tools.cli.failure import fail, failing_on
+from tools.cli.failure import fail
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
 from uplink.carry import Imports
@@ -43,7 +44,8 @@ def run(file: ConfigFile = None, config: ConfigAgain = None) -> None:
     path = chosen("gateway run", file, config)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     os.umask(0o077)  # only the owner may read the store's files
-    with failing_on(GatewayError, command="gateway run"):
+    start_logging()
+    with _ending_in_log(as_json=False):
         text = read_text(path)
     as_json = wants_json(text)
     start_logging(as_json=as_json)
@@ -60,8 +62,8 @@ def _ending_in_log(as_json: bool) -> Iterator[None]:
     try:
         yield
     except GatewayError as error:
-        exit_code = 1 if is_disk_trouble(error.__cause__) else 2  # after 2 the service manager does not try again
-        if not as_json:
+        exit_code = 1 if error.may_pass else 2  # after 2 the service manager does not try again
+        if not as_json and not is_journal(sys.stderr):
             fail("gateway run", str(error), exit_code)
         for line in str(error).splitlines():
             logger.critical("the gateway cannot run", extra=about(reason=line))
@@ -90,7 +92,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
             Path(store.path),
             log,
             broker.publishing.publish,
-            lambda topic: broker.limits.verdict(topic, "") is Verdict.TAKE,
+            lambda topic: broker.limits.verdict(topic, "", "") is Verdict.TAKE,
         )
         control = Control(Path(store.path), routes, imports, broker.stream_links)
         async with _watched(path, configuration, broker, routes), control.opened(), asyncio.TaskGroup() as group:

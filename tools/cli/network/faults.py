@@ -157,7 +157,7 @@ def _rules_to_add(link: PlannedLink, site: Site) -> Iterator[str]:
     assert site.access is not None
     user, gateway = link.route.user, link.dialling.name
     start = f"allow {quote(user) if user else WITHOUT_USER}"
-    rights = site.access.permissions(user, link.name)
+    rights = site.access.permissions(user, link.name, "")
     rules = [one for one in site.access.rules or () if one.is_for(user)]
     if not rights.may_connect(link.name):
         yield f"{start} connect {quote(link.name)}"

@@ -44,6 +44,7 @@ class NorFlash:
     Faults, all without effect until they are set: `bad_erases`, sectors where an erase has no effect, and
     `bad_programs`, where a program stops half-way, both raise DeviceFailed unless `silent`;
     `drifts`: a torn program may read as whole, with bits that `drift` later;
+    `noise`: the share of reads that return one wrong bit, as on a long or fast SPI bus;
     `uncorrectable`, addresses of granules whose reads raise OSError until their sector is erased; `has_ecc`: what a cut
     left of a granule, and what has drifted too far, may become uncorrectable.
     `before_operation` and `after_operation` are called with each operation; `operations` tells them all.
@@ -58,6 +59,7 @@ class NorFlash:
         self.bad_erases: set[int] = set()
         self.bad_programs: set[int] = set()
         self.silent = False
+        self.noise = 0.0
         self.drifts = self.has_ecc = False
         self.uncorrectable: set[int] = set()
         self.before_operation: Callable[[Operation], None] = _nothing
@@ -100,6 +102,8 @@ class NorFlash:
                 raise OSError(errno.EIO, f"sector {block}: uncorrectable error at {offset}")
         if block in self._weak:
             self._read_weak(block, offset, buffer)
+        if size and self.noise and self._random.random() < self.noise:
+            buffer[self._random.randrange(size)] ^= 1 << self._random.randrange(8)
 
     def writeblocks(self, block: int, buffer: bytes | bytearray | memoryview, offset: int = 0) -> None:
         """Program whole granules."""

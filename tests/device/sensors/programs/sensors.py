@@ -91,6 +91,7 @@ def bme280_loses_power_while_it_measures() -> list:
     chip = new_bme280()
     machine.connect_i2c(chip, 0, 0x76)
     sensor = probe(BME280)
+    Clock.ms += 5000
     Clock.ms += sensor.start()
     chip.power_on()
     return [sensor.sample(), measure(sensor)]
@@ -164,6 +165,62 @@ def ds18b20_fails_and_recovers() -> list:
     return outcomes
 
 
+def bme280_with_wrong_calibration() -> list:
+    """While it starts, with registers that stay zero, and with one bit that the bus changes in each of its reads."""
+    chip = new_bme280()
+    machine.connect_i2c(chip, 0, 0x76)
+    sensor = probe(BME280)
+    sensor.start()
+    outcomes = [sensor.sample(), measure(sensor)]
+    chip.is_blank = True
+    chip.power_on()
+    sensor = probe(BME280)
+    outcomes.append(measure(sensor))
+    chip.is_blank = False
+    reads = [0]
+
+    def flip(register: int, length: int) -> int | None:
+        reads[0] += 1
+        return 7 if reads[0] == 0 else None
+
+    chip.flip = flip
+    disturbed = []
+    for number in range(1, 16):
+        reads[0] = -number
+        disturbed.append(measure(probe(BME280)))
+    return [outcomes, disturbed]
+
+
+def dht22_of_other_makers() -> list:
+    """Below zero in two's complement, a DHT11, frames of one bit each, and the coldest of both kinds."""
+    chip = Dht22(now_ms, 652, -180)
+    machine.connect_wire(chip, WIRE)
+    sensor = probe({"kind": "dht22", "pin": WIRE})
+    outcomes = []
+    for chip.is_complement, chip.temperature in ((True, -180), (True, -1), (True, -400), (False, -400), (False, 800)):
+        outcomes.append(measure(sensor))
+    for chip.frame in (b"\x28\x00\x18\x00", bytes(4), b"\xff" * 4, b"\x02\x8c\xff\xff", b"\x02\x8c\x80\x00"):
+        outcomes.append(measure(sensor))
+    return outcomes
+
+
+def values_beyond_the_datasheet() -> list:
+    sht31, ds18b20, max31855 = Sht31(now_ms, 0, 0x8000), Ds18b20(now_ms, SERIALS[0], 320), Max31855(0)
+    machine.connect_i2c(sht31, 0, 0x44)
+    machine.connect_wire(ds18b20, WIRE)
+    machine.connect(max31855, spi=1, cs=15)
+    outcomes = [measure(probe(SHT31))]
+    for content in (b"\xff\x07", b"\x10\xf8"):  # 127.9375 and -127 degrees, with a CRC that is right
+        ds18b20.scratchpad = content + b"\x4b\x46\x7f\xff\x0c\x10"
+        outcomes.append(measure(probe({"kind": "ds18b20", "pin": WIRE, "rom": None})))
+    for word in (0x7FFC << 16 | 0x1900, 0x8000 << 16 | 0x1900):  # 2047 and -2048 degrees
+        max31855.word = word
+        outcomes.append(measure(probe(MAX31855)))
+    max31855.word, max31855.flip = 0x0190_1900, 20
+    outcomes.append(measure(probe(MAX31855)))
+    return outcomes
+
+
 def dht22_measures_and_fails() -> list:
     sensor = probe({"kind": "dht22", "pin": WIRE})
     outcomes = [measure(sensor)]  # nothing is there
@@ -197,6 +254,77 @@ def adc_measures() -> list:
     for volts in (0, 1.0, 2.05, 3.3):
         machine.apply_voltage(26, volts)
         outcomes += measure(sensor)
+    return outcomes
+
+
+def adc_of_an_esp32_measures() -> list:
+    machine.ADC = machine.CrookedADC
+    sensor = probe({"kind": "adc", "pin": 34, "full_scale_mv": 6600, "name": "battery"})
+    outcomes = []
+    for volts in (0.0, 0.05, 1.0, 2.9, 3.2):
+        machine.apply_voltage(34, volts)
+        outcomes.append(measure(sensor))
+    return outcomes
+
+
+class Contact:
+    """A switch to ground that bounces when it closes and opens. It stands for `time`, too: `ms` is the moment."""
+
+    ms = 0
+
+    @staticmethod
+    def ticks_ms() -> int:
+        return Contact.ms
+
+    @staticmethod
+    def ticks_add(ms: int, more_ms: int) -> int:
+        return ms + more_ms
+
+    @staticmethod
+    def ticks_diff(later: int, earlier: int) -> int:
+        return later - earlier
+
+    @staticmethod
+    def press(pin: int, bounces: int, closed_ms: int) -> None:
+        for wait_ms, level in ((closed_ms, 0), (closed_ms, 1)):
+            for _ in range(bounces):
+                machine.drive(pin, level)
+                machine.drive(pin, 1 - level)
+                Contact.ms += 1
+            machine.drive(pin, level)
+            Contact.ms += wait_ms
+
+
+def pulses_of_a_bouncing_contact() -> list:
+    """Without and with `debounce_ms`, with pulses that are longer and shorter than it."""
+    sys.modules["time"] = Contact  # type: ignore[assignment]
+    every = probe({"kind": "pulse", "pin": 5, "edge": "falling"})
+    outcomes = [measure(every)]
+    Contact.press(5, bounces=3, closed_ms=200)
+    outcomes.append(measure(every))
+    clean = probe({"kind": "pulse", "pin": 6, "edge": "falling", "debounce_ms": 20})
+    outcomes.append(measure(clean))
+    for closed_ms in (200, 200, 5, 200, 200):
+        Contact.press(6, bounces=3, closed_ms=closed_ms)
+        Contact.ms += 50
+    outcomes.append(measure(clean))
+    return outcomes
+
+
+def pulses_that_a_busy_board_cannot_take() -> list:
+    sys.modules["time"] = Contact  # type: ignore[assignment]
+    machine.Counter = machine.HardwareCounter
+    machine.HAS_HARD_INTERRUPTS = False
+    counted = probe({"kind": "pulse", "pin": 5, "edge": "falling"})
+    clean = probe({"kind": "pulse", "pin": 6, "edge": "falling", "debounce_ms": 20, "name": "rain"})
+    outcomes = [measure(counted), measure(clean)]
+    for machine.Pin.is_busy in (False, True):
+        for _ in range(20):
+            Contact.press(5, bounces=0, closed_ms=100)
+            Contact.press(6, bounces=0, closed_ms=100)
+    machine.Pin.is_busy = False
+    machine.run_queue()
+    outcomes += [measure(counted), measure(clean)]
     return outcomes
 
 

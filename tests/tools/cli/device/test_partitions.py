@@ -9,18 +9,43 @@ from esp_idf_defs.partitions import PartitionTable
 
 from tools.cli.paths import source_root
 
-MICROPYTHON = """\
+# MicroPython's ports/esp32/partitions-*.csv. Up to 1.25 they have the file system; since 1.26 (pull request 17337) the
+# firmware makes it at each start, from the last partition to the end of the chip.
+V1_25 = """\
 nvs,      data, nvs,     0x9000,  0x6000,
 phy_init, data, phy,     0xf000,  0x1000,
 factory,  app,  factory, 0x10000, 0x1F0000,
 vfs,      data, fat,     0x200000, 0x200000,
-"""  # ports/esp32/partitions-4MiB.csv
+"""  # partitions-4MiB.csv
+V1_25_8_MIB_OF_UF2 = V1_25.replace("vfs,", "ffat,").replace("0x200000, 0x200000", "0x200000, 0x600000")
+V1_26 = """\
+nvs,      data, nvs,     0x9000,  0x6000,
+phy_init, data, phy,     0xf000,  0x1000,
+factory,  app,  factory, 0x10000, 0x1F0000,
+"""  # partitions-4MiBplus.csv
+NEXT = V1_26.replace("0x1F0000", "0x210000")  # the same in its next version
+ROMFS = """\
+nvs,      data, nvs,     0x9000,  0x6000,
+phy_init, data, phy,     0xf000,  0x1000,
+factory,  app,  factory, 0x10000, 0x1D0000,
+romfs,    data, 0x8f,    0x1E0000, 0x20000,
+"""  # partitions-4MiB-romfs.csv
+OTA = """\
+nvs,      data, nvs,     0x9000,   0x4000,
+otadata,  data, ota,     0xd000,   0x2000,
+phy_init, data, phy,     0xf000,   0x1000,
+ota_0,    app,  ota_0,   0x10000,  0x180000,
+ota_1,    app,  ota_1,   0x190000, 0x180000,
+"""  # partitions-4MiB-ota.csv
+MIB_4, MIB_8 = 0x20, 0x30  # the upper half of the header's fourth byte
 
 
-def firmware(folder: Path, table: str = MICROPYTHON, begin: int = 0x1000) -> Path:
+def firmware(folder: Path, table: str = V1_25, begin: int = 0x1000, size: int = MIB_4) -> Path:
     """A firmware's file as far as it matters here: it begins at this place of the chip, with the table at 0x8000."""
     path = folder / "ESP32_GENERIC.bin"
-    path.write_bytes(b"\xe9" + bytes(0x8000 - begin - 1) + PartitionTable.from_csv(table).to_binary() + bytes(8192))
+    header = bytes([0xE9, 4, 2, size | 0xF])
+    rest = bytes(0x8000 - begin - len(header)) + PartitionTable.from_csv(table).to_binary() + bytes(8192)
+    path.write_bytes(header + rest)
     return path
 
 
@@ -44,11 +69,37 @@ def test_store_gets_its_room_from_the_end_of_the_file_system(begin: int, tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("table", "size", "options", "files", "store"),
+    [
+        (V1_25_8_MIB_OF_UF2, MIB_8, (), ("ffat", 0x200000, 0x5C0000), 0x7C0000),
+        (V1_26, MIB_4, (), ("vfs", 0x200000, 0x1C0000), 0x3C0000),
+        (V1_26, MIB_8, (), ("vfs", 0x200000, 0x5C0000), 0x7C0000),
+        (V1_26, MIB_4, ("--flash-mb", "8"), ("vfs", 0x200000, 0x5C0000), 0x7C0000),
+        (NEXT, MIB_4, (), ("vfs", 0x220000, 0x1A0000), 0x3C0000),
+        (ROMFS, MIB_4, (), ("vfs", 0x200000, 0x1C0000), 0x3C0000),
+        (OTA, MIB_4, (), ("vfs", 0x310000, 0xB0000), 0x3C0000),
+    ],
+    ids=["1.25 ffat", "1.26", "1.26 for 8 MiB", "1.26 told 8 MiB", "next", "romfs", "ota"],
+)
+def test_store_ends_with_the_chip_and_the_file_system_keeps_its_line(
+    table: str, size: int, options: tuple[str, ...], files: tuple[str, int, int], store: int, tmp_path: Path
+) -> None:
+    out = tmp_path / "partitions.bin"
+    done = partitions(tmp_path, str(firmware(tmp_path, table, size=size)), "--out", str(out), *options)
+    assert done.returncode == 0, done.stderr
+    *_, last_but_one, last = PartitionTable.from_binary(out.read_bytes())
+    assert (last_but_one.name, last_but_one.offset, last_but_one.size) == files
+    assert (last_but_one.type, last_but_one.subtype) == (1, 0x81)
+    assert (last.name, last.offset, last.size) == ("holdfast", store, 64 * 4096)
+
+
+@pytest.mark.parametrize(
     ("table", "options", "why"),
     [
-        (MICROPYTHON.replace("vfs,", "files,"), (), "no partition vfs"),
-        (MICROPYTHON.replace("vfs,", "holdfast,"), (), "a partition holdfast already"),
-        (MICROPYTHON, ("--sectors", "500"), "the file system has 2048 KiB: the store can have 496 sectors at most"),
+        (V1_25.replace("vfs,", "holdfast,"), (), "where the chip of 4 MiB ends"),
+        (V1_26 + "holdfast, data, undefined, 0x200000, 0x40000,", (), "a partition holdfast already"),
+        (V1_26, ("--flash-mb", "2"), "end at 0x200000, where the chip of 2 MiB ends"),
+        (V1_25, ("--sectors", "500"), "the file system has 2048 KiB: the store can have 496 sectors at most"),
     ],
 )
 def test_table_without_room_is_refused_and_nothing_is_written(
@@ -67,6 +118,8 @@ def test_file_that_is_no_firmware_is_refused(tmp_path: Path) -> None:
     done = partitions(tmp_path, str(path))
     assert done.returncode == 2
     assert "has no partition table, expected a .bin file of MicroPython for an ESP32" in done.stderr
+    path.write_bytes(b"\0" + firmware(tmp_path, V1_26).read_bytes()[1:])
+    assert "does not say the size of its chip: tell it with --flash-mb" in partitions(tmp_path, str(path)).stderr
     broken = firmware(tmp_path)
     content = bytearray(broken.read_bytes())
     content[0x7004] ^= 1

@@ -182,7 +182,7 @@ def test_a_metrics_port_in_use_ends_the_start_with_its_address(tmp_path: Path) -
     gateway = Gateway(tmp_path)
     with socket.create_server(("127.0.0.1", gateway.metrics_port)):
         done = check("gateway", "run", "--config", str(gateway.path))
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert f"metrics 127.0.0.1:{gateway.metrics_port}: " in done.stderr
 
 
@@ -288,10 +288,10 @@ def check(*arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.Complete
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def refused(*arguments: str, wrapper: tuple[str, ...] = ()) -> str:
-    """What a command says that ends with 2."""
+def refused(*arguments: str, wrapper: tuple[str, ...] = (), code: int = 2) -> str:
+    """What a command says that ends with a code."""
     done = check(*arguments, wrapper=wrapper)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (code, "")
     return done.stderr
 
 
@@ -395,7 +395,8 @@ def test_a_store_that_cannot_be_used_is_an_error_of_the_configuration(tmp_path: 
     without_rights = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
     try:
         for command in (["check-config"], ["run", "--config"]):
-            said = refused("gateway", *command, str(gateway.path), wrapper=without_rights)
+            code = 1 if command[0] == "run" else 2  # a disk that is mounted later may permit it
+            said = refused("gateway", *command, str(gateway.path), wrapper=without_rights, code=code)
             assert f"gateway.toml:8: store.path: {tmp_path}: Permission denied" in said
     finally:
         tmp_path.chmod(0o700)
@@ -428,7 +429,8 @@ def test_check_config_and_the_start_see_where_a_listener_cannot_listen(
     path = Gateway(tmp_path, listener=f"[[listener]]\n{listener}\n").path
     before = sorted(tmp_path.iterdir())
     for command in (["check-config"], ["run", "--config"]):
-        said = refused("gateway", *command, str(path))
+        may_pass = "Cannot assign" in complaint or "absent" in complaint
+        said = refused("gateway", *command, str(path), code=1 if command[0] == "run" and may_pass else 2)
         if command != ["check-config"]:
             said = json.loads(said.splitlines()[-1])["reason"]
         assert "listener[1]." in said and complaint.format(folder=tmp_path) in said
@@ -537,7 +539,7 @@ def test_a_log_in_json_is_json_from_its_first_line_on(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", gateway.port)):
         done = check("gateway", "run", "--config", str(gateway.path))
     line = json.loads(done.stderr.splitlines()[-1])
-    assert (done.returncode, line["event"]) == (2, "the gateway cannot run")
+    assert (done.returncode, line["event"]) == (1, "the gateway cannot run")
     assert f"127.0.0.1:{gateway.port}: Address already in use" in line["reason"]
 
 

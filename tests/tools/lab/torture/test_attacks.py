@@ -8,20 +8,23 @@ from typer.testing import CliRunner
 from tests.support.result_shape import faults_of
 from tools.lab.torture.attacks.command import MEMORY_MAX_MB, WAIT_MAX_S, Outcome, attacks
 from tools.lab.torture.attacks.kinds import ATTACKS
+from tools.lab.torture.attacks.peers import PEERS
 
 app = typer.Typer()
 app.command()(attacks)
 
 
 def test_an_attack_is_endured_and_measured() -> None:
-    result = CliRunner().invoke(app, ["--seconds", "1", "--attack", "pings", "--attack", "wills", "--json"])
+    names = ["pings", "wills", *PEERS]
+    options = [option for name in names for option in ("--attack", name)]
+    result = CliRunner().invoke(app, ["--seconds", "1", *options, "--json"])
     report = json.loads(result.stdout.splitlines()[-1])
     assert (
         faults_of(report, "torture") == []
         and report["torture"] == "attacks"
         and report["holds"] == (result.exit_code == 0)
     )
-    assert [outcome["attack"] for outcome in report["attacks"]] == ["pings", "wills"]
+    assert [outcome["attack"] for outcome in report["attacks"]] == names
     for outcome in report["attacks"]:
         assert not outcome["fault"]
         assert outcome["acknowledged"] > 0 and outcome["longest_wait_s"] > 0 and outcome["longest_work_s"] > 0
@@ -42,3 +45,4 @@ def test_a_wait_memory_or_a_fault_beyond_the_bars_does_not_hold() -> None:
 
 def test_every_attack_says_what_it_does() -> None:
     assert all(attack.__doc__ for attack in ATTACKS.values())
+    assert all(peer.attack.__doc__ for peer in PEERS.values())

@@ -5,6 +5,8 @@ read high, contacts that change between two reads, interrupts that may not alloc
 watchdogs and sleeps that end the program.
 """
 
+import sys
+
 from _chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, SOFT_RESET, WDT_RESET
 from _power import RTC, WDT, Timer, deepsleep, reset, reset_cause
 from _uart import UART
@@ -40,6 +42,10 @@ I2C_CHIPS: dict = {}  # (bus, address): chip
 WIRES: dict = {}  # pin's number: chips on that wire
 VOLTAGES: dict = {}  # pin's number: volts
 HANDLERS: dict = {}  # pin's number: (handler, trigger, hard, pin)
+COUNTERS: list = []  # hardware counters
+QUEUE: list = []  # soft interrupts that wait: (handler, pin)
+QUEUE_DEPTH = 8  # MICROPY_SCHEDULER_DEPTH; what comes while the queue is full is lost, and nothing tells it
+HAS_HARD_INTERRUPTS = sys.platform != "esp32"
 PIN_MAX = 48
 REFERENCE_V = 3.3
 NOISE_STEPS = 6  # of 4096, up and down
@@ -77,24 +83,40 @@ def disconnect_all() -> None:
     """Removes all chips, for the next test's board."""
     for collection in (PINS, I2C_CHIPS, WIRES, VOLTAGES, HANDLERS):
         collection.clear()
-    CHIPS.clear()
+    for chips in (CHIPS, COUNTERS, QUEUE):
+        chips.clear()
 
 
 def drive(number: int, level: int) -> None:
     """Sets a pin's level from outside; an edge causes an interrupt."""
     before = PINS.get(number, 1)
     PINS[number] = level
-    if level == before or number not in HANDLERS:
+    if level == before:
+        return
+    for counter in COUNTERS:
+        counter.see(number, level)
+    if number not in HANDLERS:
         return
     handler, trigger, hard, pin = HANDLERS[number]
-    if trigger & (Pin.IRQ_RISING if level else Pin.IRQ_FALLING):
-        if hard:
-            heap_lock()
+    if not trigger & (Pin.IRQ_RISING if level else Pin.IRQ_FALLING):
+        return
+    if hard:
+        heap_lock()
         try:
             handler(pin)
         finally:
-            if hard:
-                heap_unlock()
+            heap_unlock()
+    elif len(QUEUE) < QUEUE_DEPTH:
+        QUEUE.append((handler, pin))
+        if not Pin.is_busy:
+            run_queue()
+
+
+def run_queue() -> None:
+    """The firmware comes to run the soft interrupts that wait."""
+    while QUEUE:
+        handler, pin = QUEUE.pop(0)
+        handler(pin)
 
 
 class Pin:
@@ -103,6 +125,7 @@ class Pin:
     IN, OUT, OPEN_DRAIN = 0, 1, 2
     PULL_UP, PULL_DOWN = 1, 2
     IRQ_RISING, IRQ_FALLING = 1, 2
+    is_busy = False  # whether the firmware runs no soft interrupts now, as in an erase of flash
 
     def __init__(self, number: int, mode: int = IN, pull: int | None = None, value: int | None = None) -> None:
         if not 0 <= number <= PIN_MAX:
@@ -110,8 +133,9 @@ class Pin:
         self.number = number
         self.init(mode, pull, value)
 
-    def init(self, mode: int, pull: int | None = None, value: int | None = None) -> None:
-        self._mode = mode
+    def init(self, mode: int | None = None, pull: int | None = None, value: int | None = None) -> None:
+        if mode is not None:
+            self._mode = mode
         if value is not None:
             self(value)
 
@@ -127,7 +151,30 @@ class Pin:
 
     def irq(self, handler: object, trigger: int = IRQ_RISING | IRQ_FALLING, hard: bool = False) -> None:
         """Sets the handler of an edge; in a hard interrupt it cannot allocate memory, as on a board."""
+        if hard and not HAS_HARD_INTERRUPTS:
+            raise TypeError("extra keyword arguments given")
         HANDLERS[self.number] = (handler, trigger, hard, self)
+
+
+class HardwareCounter:
+    """`Counter` of an ESP32 since MicroPython 1.26: it counts the edges of one kind, whatever runs meanwhile."""
+
+    RISING, FALLING = 1, 2
+
+    def __init__(self, number: int, pin: Pin, *, edge: int = RISING) -> None:
+        self._pin, self._edge, self._count = pin.number, edge, 0
+        COUNTERS.append(self)
+
+    def see(self, number: int, level: int) -> None:
+        if number == self._pin and level == (self._edge == self.RISING):
+            self._count += 1
+
+    def value(self) -> int:
+        return self._count
+
+
+if sys.platform == "esp32":
+    Counter = HardwareCounter
 
 
 class ADC:
@@ -144,6 +191,29 @@ class ADC:
         raw = round(VOLTAGES.get(self._number, 0) / REFERENCE_V * 4095) + noise
         raw = max(0, min(4095, raw))
         return raw << 4 | raw >> 8
+
+
+class CrookedADC(ADC):
+    """An ESP32's converter: it measures nothing below 75 mV, is bent above 2.6 V, and ends at 3.1 V. `read_uv` knows it
+    from the factory's calibration (ESP-IDF, "ADC Calibration Driver")."""
+
+    ATTN_11DB = 3
+
+    def atten(self, attenuation: int) -> None:
+        self._attenuation = attenuation
+
+    def read_u16(self) -> int:
+        volts = VOLTAGES.get(self._number, 0)
+        bent = max(0, volts - 0.075) + max(0, volts - 2.6) ** 2
+        raw = max(0, min(4095, round(bent / 3.025 * 4095)))
+        return raw << 4 | raw >> 8
+
+    def read_uv(self) -> int:
+        return round(min(VOLTAGES.get(self._number, 0), 3.1) * 1_000_000)
+
+
+if sys.platform == "esp32":
+    ADC = CrookedADC  # type: ignore[misc]
 
 
 class I2C:

@@ -12,6 +12,7 @@ import _chip
 
 STA_IF, AP_IF = 0, 1
 JOIN_MS = 200
+LEAVE_MS = 30  # how long `disconnect` goes on: meanwhile the status is the old one, and `connect` is refused
 ADDRESSES = ("127.0.0.1", "255.0.0.0", "127.0.0.1", "127.0.0.1")
 if sys.platform == "rp2":
     STAT_IDLE, STAT_CONNECTING, STAT_GOT_IP = 0, 1, 3
@@ -23,6 +24,10 @@ else:
 
 def hostname(name: str) -> None:
     _chip.write("hostname", name.encode())
+
+
+def country(code: str) -> None:
+    _chip.write("country", code.encode())
 
 
 def _ticks_ms() -> int:
@@ -37,6 +42,7 @@ class WLAN:
         self._status = STAT_IDLE
         self._since_ms = 0
         self._ssid = ""
+        self._left_ms: int = 0  # when the last `disconnect` is over
         self._addresses: object = ADDRESSES
 
     def active(self, is_active: bool) -> None:
@@ -49,14 +55,20 @@ class WLAN:
         state, *names = _chip.read("wifi").split()
         return [(name.encode(), b"", 1, -60, 3, False) for name in names] if state == "up" else []
 
-    def connect(self, ssid: str, password: str) -> None:
+    def connect(self, ssid: str, password: str | None = None) -> None:
+        self._leave()
         self._ssid = ssid
-        if not self._is_active or self._status == STAT_CONNECTING:
+        if not self._is_active or self._status == STAT_CONNECTING or self._left_ms:
             raise OSError("Wifi Internal State Error")
+        _chip.add("joins", f"{ssid} {password}\n".encode())
         self._status, self._since_ms = STAT_CONNECTING, _ticks_ms()
 
     def disconnect(self) -> None:
-        self._status = STAT_IDLE
+        self._left_ms = _ticks_ms() + LEAVE_MS
+
+    def _leave(self) -> None:
+        if self._left_ms and _ticks_ms() >= self._left_ms:
+            self._status, self._left_ms = STAT_IDLE, 0
 
     def isconnected(self) -> bool:
         return self.status() == STAT_GOT_IP
@@ -68,6 +80,9 @@ class WLAN:
         return None
 
     def status(self) -> int:
+        self._leave()
+        if self._left_ms:
+            return self._status
         point, *names = (_chip.read("wifi") or "down").split(" ")
         if names and point == "up" and self._ssid not in names:
             point = "down"

@@ -3,10 +3,15 @@
 import struct
 
 CHIP_ID = 0x60
+START_UP_MS = 2
 MEASURE_MS = 10  # 9.3 ms at most with every oversampling at 1 (section 9.1)
 RESET, CTRL_HUM, STATUS, CTRL_MEAS, DATA = 0xE0, 0xF2, 0xF3, 0xF4, 0xF7
 FORCED = (1, 2)
 NOT_MEASURED = b"\x80\x00\x00\x80\x00\x00\x80\x00"  # of pressure, temperature and humidity (table 18)
+
+
+def _nothing(register: int, length: int) -> int | None:
+    return None
 
 
 class Bme280:
@@ -16,12 +21,19 @@ class Bme280:
         now_ms: tells the moment.
         raw: what its converters give: (temperature, pressure, humidity).
         chip_id: 0x58 for a BMP280, which looks the same and measures no humidity.
+
+    Faults: for 2 ms after power-on (start-up time, table 1) it copies its calibration, bit 0 of STATUS is set and the
+    registers read as zero; `is_blank`: they stay so. `flip(register, length)` is called for each read and returns the
+    number of a bit that the bus changes in it, or None.
     """
+
+    is_blank = False
 
     def __init__(
         self, now_ms, temperature: tuple, pressure: tuple, humidity: tuple, raw: tuple, chip_id: int = CHIP_ID
     ) -> None:
         self.raw = raw
+        self.flip = _nothing
         self._chip_id = chip_id
         self._now_ms = now_ms
         self._calibration = (temperature, pressure, humidity)
@@ -35,6 +47,13 @@ class Bme280:
         self._ready_ms: int | None = None
         self._registers[0xD0] = self._chip_id
         self._registers[DATA : DATA + 8] = NOT_MEASURED
+        self._copied_ms: int | None = self._now_ms() + START_UP_MS
+
+    def _copy(self) -> None:
+        """The calibration comes from the chip's memory to its registers."""
+        if self.is_blank or self._copied_ms is None or self._now_ms() < self._copied_ms:
+            return
+        self._copied_ms = None
         temperature, pressure, (h1, h2, h3, h4, h5, h6) = self._calibration
         struct.pack_into("<HhhHhhhhhhhh", self._registers, 0x88, *temperature, *pressure)
         self._registers[0xA1] = h1
@@ -50,9 +69,15 @@ class Bme280:
                 self._pointer = content[place + 1]
 
     def read(self, length: int) -> bytes:
+        self._copy()
         self._finish()
-        self._registers[STATUS] = 0 if self._ready_ms is None else 8
-        return bytes(self._registers[self._pointer : self._pointer + length])
+        is_copying = self._copied_ms is not None and not self.is_blank
+        self._registers[STATUS] = (0 if self._ready_ms is None else 8) | is_copying
+        answer = self._registers[self._pointer : self._pointer + length]
+        bit = self.flip(self._pointer, length)
+        if bit is not None:
+            answer[bit // 8] ^= 1 << bit % 8
+        return bytes(answer)
 
     def _store(self, register: int, byte: int) -> None:
         if register == RESET and byte == 0xB6:

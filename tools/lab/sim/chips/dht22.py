@@ -13,6 +13,8 @@ class Dht22:
         self.humidity = humidity
         self.temperature = temperature
         self.flipped_bit: int | None = None  # of the five bytes, on the wire
+        self.is_complement = False  # as copies of the chip do: below zero in two's complement
+        self.frame: bytes | None = None  # four bytes that it sends instead, as a DHT11 would, with their sum
         self._now_ms = now_ms
         self._busy_until_ms = now_ms() + SHORTEST_MS
 
@@ -20,8 +22,11 @@ class Dht22:
         if self._now_ms() < self._busy_until_ms:
             raise OSError(ETIMEDOUT)
         self._busy_until_ms = self._now_ms() + SHORTEST_MS
-        sign = 0x8000 if self.temperature < 0 else 0
-        answer = bytearray(self.humidity.to_bytes(2, "big") + (abs(self.temperature) | sign).to_bytes(2, "big"))
+        if self.is_complement:
+            temperature = self.temperature & 0xFFFF
+        else:
+            temperature = abs(self.temperature) | (0x8000 if self.temperature < 0 else 0)
+        answer = bytearray(self.frame or self.humidity.to_bytes(2, "big") + temperature.to_bytes(2, "big"))
         answer.append(sum(answer) & 0xFF)
         if self.flipped_bit is not None:
             answer[self.flipped_bit // 8] ^= 1 << self.flipped_bit % 8

@@ -15,6 +15,7 @@ class Ds18b20:
         self.rom = _with_crc(b"\x28" + serial)
         self.sixteenths = sixteenths
         self.flipped_bit: int | None = None  # of the scratchpad, on the wire
+        self.scratchpad: bytes | None = None  # eight bytes that it sends instead, with their CRC, as copies of it do
         self._now_ms = now_ms
         self.power_on()
 
@@ -78,7 +79,8 @@ class Ds18b20:
     def _scratchpad(self) -> list:
         self._finish()
         low, high = self._register & 0xFF, self._register >> 8 & 0xFF
-        bits = _bits(_with_crc(bytes([low, high, 0x4B, 0x46, 0x7F, 0xFF, 0x10 - low % 16, 0x10])))
+        content = bytes([low, high, 0x4B, 0x46, 0x7F, 0xFF, 0x10 - low % 16, 0x10])
+        bits = _bits(_with_crc(self.scratchpad or content))
         if self.flipped_bit is not None:
             bits[self.flipped_bit] ^= 1
         return bits

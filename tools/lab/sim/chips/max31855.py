@@ -7,11 +7,16 @@ class Max31855:
     def __init__(self, word: int | None) -> None:
         self.word = word
         self.is_selected = False
+        self.flip: int | None = None  # the bit of the next word that the bus changes
         self._shifted = b""
 
     def select(self, level: int) -> None:
         self.is_selected = level == 0
-        self._shifted = b"" if self.word is None else self.word.to_bytes(4, "big")
+        if level == 0 and self.word is not None:
+            flip, self.flip = self.flip, None
+            self._shifted = (self.word ^ (0 if flip is None else 1 << flip)).to_bytes(4, "big")
+        else:
+            self._shifted = b""
 
     def take(self, content: bytes) -> None:
         """It has no data input."""

@@ -18,6 +18,7 @@ from tools.lab.testing.client import UnexpectedEvent
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process, ProcessFailed
 from tools.lab.torture.attacks.kinds import ATTACKS
+from tools.lab.torture.attacks.peers import PEERS
 from tools.lab.torture.broker.witness import OrdinaryClient, WitnessFailed
 
 WAIT_MAX_S = 0.5
@@ -26,11 +27,13 @@ PAUSE_S = 0.02  # between an acknowledgement and the next message
 SAMPLE_S = 0.1
 CONFIG = """\
 name = "attacked"
+{rules}
 [store]
 path = "store"
 [[listener]]
 kind = "tcp"
 port = {port}
+{tables}
 """
 
 
@@ -62,9 +65,10 @@ def attacks(
 
     Ends with 1 if one of the client's PUBACKs takes more than 0.5 s, or the gateway's memory grows by more than 100 MB.
     """
-    names = attack or list(ATTACKS)
-    if unknown := [name for name in names if name not in ATTACKS]:
-        raise typer.BadParameter(f"no attack {unknown[0]!r}; there are {', '.join(ATTACKS)}")
+    known = [*ATTACKS, *PEERS]
+    names = attack or known
+    if unknown := [name for name in names if name not in known]:
+        raise typer.BadParameter(f"no attack {unknown[0]!r}; there are {', '.join(known)}")
     started_s = time.monotonic()
     outcomes = []
     with failing_on(ProcessFailed, OSError, command="torture attacks"):
@@ -86,9 +90,9 @@ def attacks(
 async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
     """Runs a gateway and an ordinary client, and attacks it. Raises ProcessFailed, OSError."""
     outcome = Outcome(name)
-    port = free_port()
+    port, other = free_port(), free_port()
     config = folder / "gateway.toml"
-    config.write_text(CONFIG.format(port=port))
+    config.write_text(_config_of(folder, name, port, other))
     environment = {"PYTHONPATH": str(source_root())}
     argv = [sys.executable, "-m", "tools.cli.main", "gateway", "run", "--config", str(config)]
     gateway = Process("gateway", argv, folder / "log", environment)
@@ -99,12 +103,23 @@ async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
         try:
             await client.connect(port)
             await client.publish_all("ordinary", [b"first"], 1)
-            await _attack(client, gateway, [str(port), name, str(seconds)], outcome, folder)
+            await _attack(client, gateway, [str(port), name, str(seconds), str(other)], outcome, folder)
         finally:
             client.cut()
     finally:
         gateway.kill()
     return outcome
+
+
+def _config_of(folder: Path, name: str, port: int, other: int) -> str:
+    """Returns the gateway's configuration; its access rules are in a file of the folder."""
+    peer = PEERS.get(name)
+    if peer is None:
+        return CONFIG.format(port=port, rules="", tables="")
+    rules = folder / "rules"
+    rules.write_text(peer.rules)
+    given = f'acl = "{rules}"' if peer.rules else ""
+    return CONFIG.format(port=port, rules=given, tables=peer.config.format(other=other))
 
 
 async def _attack(client: OrdinaryClient, gateway: Process, task: list[str], outcome: Outcome, folder: Path) -> None:
@@ -161,4 +176,4 @@ def _memory_kb(gateway: Process) -> int:
 def _line(outcome: Outcome) -> str:
     waited = f"the longest wait {outcome.longest_wait_s:.3f} s ({outcome.longest_work_s:.3f} s of work)"
     fault = outcome.fault or ("" if outcome.holds else "DOES NOT HOLD")
-    return f"{outcome.attack:17} {outcome.acknowledged:6,} acknowledged, {waited}, {outcome.memory_mb:+.1f} MB {fault}"
+    return f"{outcome.attack:22} {outcome.acknowledged:6,} acknowledged, {waited}, {outcome.memory_mb:+.1f} MB {fault}"

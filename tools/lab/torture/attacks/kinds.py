@@ -1,4 +1,4 @@
-"""The attacks of ``holdfast torture attacks``: ``python -m tools.lab.torture.attacks.kinds PORT NAME SECONDS``.
+"""The attacks of ``holdfast torture attacks``: ``python -m tools.lab.torture.attacks.kinds PORT NAME SECONDS OTHER``.
 
 An attack uses only what a client with an account can do: it makes any number of connections with any client
 identifiers, reads all packets and keeps to the protocol.
@@ -9,73 +9,22 @@ import contextlib
 import itertools
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 
 import uvloop
 
+from tools.lab.torture.attacks.line import DAY_S, PIECE, Line, connected
+from tools.lab.torture.attacks.peers import PEERS
 from wire.codec import frame
-from wire.codec.packets import MQTT_5, RETAIN_NEVER, Connect, Pingreq, Publish, Unsubscribe, Will, encode
+from wire.codec.packets import MQTT_5, RETAIN_NEVER, Pingreq, Publish, Unsubscribe, Will, encode
 from wire.codec.requests import FILTERS_MAX
 from wire.packet_types import PUBLISH, SUBSCRIBE, UNSUBSCRIBE
 from wire.primitives import encode_string, encode_varint
-from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY, WILL_DELAY_INTERVAL
+from wire.properties import USER_PROPERTY, WILL_DELAY_INTERVAL
 
-PIECE = 64 * 1024  # bytes that an attacker writes at once
 LARGE = 1_000_000  # bytes of a large packet: the gateway accepts packets of 1 MiB
-DAY_S = 86_400
 LEVELS = 12  # of topic filters that differ at each level
 PROPERTY_SIZE = 60_000  # bytes of one user property's value
-
-
-class Line:
-    """An attacker's connection. It drops all bytes that come, without decoding, to be faster than the gateway."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
-        self._reader = reader
-        self.came = 0
-        self.is_over = False
-        self._reading = asyncio.create_task(self._read())
-
-    async def _read(self) -> None:
-        with contextlib.suppress(OSError):
-            while data := await self._reader.read(1 << 20):
-                self.came += len(data)
-        self.is_over = True
-
-    async def write(self, data: bytes) -> None:
-        """Writes bytes, and waits until the system has taken nearly all of them. Raises OSError."""
-        for start in range(0, len(data), PIECE):
-            if self.is_over:
-                raise ConnectionResetError
-            self._writer.write(data[start : start + PIECE])
-            await self._writer.drain()
-
-    async def answered(self, size: int) -> None:
-        """Waits for so many more bytes. Raises OSError."""
-        wanted = self.came + size
-        while self.came < wanted:
-            if self.is_over:
-                raise ConnectionResetError
-            await asyncio.sleep(0.001)
-
-    def close(self) -> None:
-        self._reading.cancel()
-        self._writer.transport.abort()
-
-
-@asynccontextmanager
-async def connected(port: int, client_id: str, *, stays: bool = False, will: Will | None = None) -> AsyncIterator[Line]:
-    """Opens a session, which is durable if it ``stays``. Raises OSError."""
-    line = Line(*await asyncio.open_connection("127.0.0.1", port))
-    try:
-        properties = {SESSION_EXPIRY_INTERVAL: DAY_S} if stays else {}
-        await line.write(encode(Connect(client_id, not stays, 0, None, None, will, properties)))
-        await line.answered(4)
-        yield line
-    finally:
-        line.close()
 
 
 def _subscribes(filters: list[tuple[str, int]]) -> bytes:
@@ -307,16 +256,19 @@ ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
 }
 
 
-async def _attack(port: int, name: str, seconds: float) -> None:
-    """Attacks for so long; if the gateway ends a connection, the attack goes on over a new one."""
+async def _attack(port: int, name: str, seconds: float, other: int) -> None:
+    """Attacks for so long; if the gateway ends a connection, the attack goes on over a new one.
+
+    ``other`` is a free port, for attacks that need it.
+    """
     until = time.monotonic() + seconds
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             while time.monotonic() < until:
                 with contextlib.suppress(OSError):
-                    await ATTACKS[name](port)
+                    await (PEERS[name].attack(port, other) if name in PEERS else ATTACKS[name](port))
                 await asyncio.sleep(0.01)
 
 
 if __name__ == "__main__":
-    uvloop.run(_attack(int(sys.argv[1]), sys.argv[2], float(sys.argv[3])))
+    uvloop.run(_attack(int(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4])))
