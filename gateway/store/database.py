@@ -43,7 +43,7 @@ from gateway.store.tables import (
 )
 from gateway.store.tables.damage import set_corrupt_rows_aside
 from gateway.store.tables.log_rows import CorruptRow, LogRow, Part, PublishBatch, Work
-from gateway.store.upgrade import prepare
+from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for a user's sqlite3 shell; the folder's lock keeps a second gateway out

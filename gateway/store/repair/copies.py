@@ -14,7 +14,7 @@ from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_at_rest, open_for_reading
 from gateway.store.tables import schema
 from gateway.store.tables.drops import DAMAGED, GATEWAY, INSERT
-from gateway.store.upgrade import prepare
+from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
 WITHOUT_END = f"SELECT * FROM dropped WHERE reason = '{DAMAGED}' AND last = {SEQ_MAX}"

@@ -26,7 +26,7 @@ SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen"
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
 SCHEMA_VERSION = 9
 OLDEST = 7
-"""The version of release 0.1.0, from which on a start upgrades a store [gateway.store.upgrade]."""
+"""The version of release 0.1.0, from which on a start upgrades a store [gateway.store.tables.upgrade.releases]."""
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns

@@ -1,0 +1,1 @@
+"""How the tables of earlier releases become those of this one."""
