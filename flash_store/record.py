@@ -114,25 +114,18 @@ def read_body(flash, sector: int, offset: int, crc_seed: int):
     The CRC is checked over the very bytes that are returned: another read may be wrong where this one was right [C1].
     """
     for _ in range(READS):
-        read = _read_body(flash, sector, offset, crc_seed)
-        if read is not None:
-            return read
+        found = flash.read_if_whole(sector, offset, HEADER_SIZE)
+        header = decode_header(found) if found else NONE
+        if not header.has_body() or not header.is_plausible(flash.sector_size - offset):
+            continue
+        start = offset + HEADER_SIZE
+        name = flash.read_if_whole(sector, start, header.aux)
+        content = flash.read_if_whole(sector, start + header.aux, header.length - header.aux)
+        if name is None or content is None:
+            continue
+        if crc32(content, crc32(name, crc32(found[:_CRC_OFFSET], crc_seed))) == header.crc:
+            return header, bytes(name), content
     return None
-
-
-def _read_body(flash, sector: int, offset: int, crc_seed: int):
-    found = flash.read_if_whole(sector, offset, HEADER_SIZE)
-    header = decode_header(found) if found else NONE
-    if not header.has_body() or not header.is_plausible(flash.sector_size - offset):
-        return None
-    offset += HEADER_SIZE
-    name = flash.read_if_whole(sector, offset, header.aux)
-    content = flash.read_if_whole(sector, offset + header.aux, header.length - header.aux)
-    if name is None or content is None:
-        return None
-    if crc32(content, crc32(name, crc32(found[:_CRC_OFFSET], crc_seed))) != header.crc:
-        return None
-    return header, bytes(name), content
 
 
 def scan(flash, sector: int, first: int, crc_seed: int, granule: int, end: int = 0):

@@ -18,7 +18,6 @@ TO_CLIENT = {
 """The packets that a client reads. It adds SUBACK, UNSUBACK and AUTH when it sends a packet that they answer."""
 
 _FLAGS_TWO = (PUBREL, SUBSCRIBE, UNSUBSCRIBE)  # their fixed header has the flags 0b0010, table 2-2
-_OWN_FLAGS = (CONNECT, PUBLISH)  # their decoding functions check the flags; a CONNECT's depend on its level
 
 
 class PacketDecoder:
@@ -93,7 +92,8 @@ class PacketDecoder:
         if packet_type == 0 or (packet_type == AUTH and self.level != MQTT_5):
             raise malformed(f"packet type {packet_type} is reserved")
         flags = 2 if packet_type in _FLAGS_TWO else 0
-        if packet_type not in _OWN_FLAGS and first_byte & 0x0F != flags and not self.ignores_flags:
+        # The decoding functions of CONNECT and PUBLISH check the flags themselves; a CONNECT's depend on its level.
+        if packet_type not in (CONNECT, PUBLISH) and first_byte & 0x0F != flags and not self.ignores_flags:
             raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
         read = self._readers.get(packet_type)
         if read is None:
