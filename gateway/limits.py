@@ -16,7 +16,18 @@ from enum import Enum
 
 from gateway.config.schema import ClientConfig, GatewayConfig, QueueConfig
 from gateway.message import MESSAGE_OVERHEAD, Message
-from gateway.store import Backlog, Cursor, Limit, MessageLog, Shares, TopicLimits, TopicShares, count_backlogs
+from gateway.store import (
+    Backlog,
+    Cursor,
+    Limit,
+    MessageLog,
+    Shares,
+    TopicLimits,
+    TopicShares,
+    UnseenDrops,
+    count_backlogs,
+    describe_disk,
+)
 
 RETRY_S = 0.05
 RETAINED_LEAST = 1024  # bytes; a retained message of this size may always replace its topic's one
@@ -93,6 +104,7 @@ class Limits:
         self._timer: asyncio.TimerHandle | None = None
         self._discarding: asyncio.Task[None] | None = None
         self._dropping: asyncio.TimerHandle | None = None  # until that is over
+        self.drops = UnseenDrops(log.folder)
         self._dirty = False
         self._uncounted: dict[Cursor, None] = {}
         self._counting: asyncio.Task[None] | None = None
@@ -302,14 +314,39 @@ class Limits:
             tally.estimate()
 
     @property
+    def is_full(self) -> bool:
+        """Whether the store is full, or dropped messages in the last minute."""
+        return self._dropping is not None or self._store_takes_none()
+
+    @property
     def full_note(self) -> str:
-        """What becomes of messages while the store is full, or was in the last minute; "" if it has room."""
-        is_full = self._dropping is not None or self._store_takes_none()
-        return FULL_NOTES[self._store.when_full] if is_full else ""
+        """What becomes of new messages while the store is full and drops none, and what fills its disk; "" else."""
+        return self._words(FULL_NOTES[self._store.when_full]) if self._store_takes_none() else ""
+
+    @property
+    def drop_problem(self) -> str:
+        """Says that acknowledged messages are dropped, or were and no operator has seen it; "" if not."""
+        if self._dropping is not None:
+            return self._words(FULL_NOTES["discard_old"])
+        if self.drops.since:
+            return (
+                f"acknowledged messages were dropped since {self.drops.since}: `holdfast gateway seen` ends this line"
+            )
+        return ""
+
+    def _words(self, what: str) -> str:
+        """Returns a text about a full store, with what fills its disk if that is full too."""
+        if self._log.room_bytes > 0:
+            return what
+        try:
+            return f"{what}; {describe_disk(self._log.folder)}"
+        except OSError:
+            return what
 
     def _note_dropping(self) -> None:
         if not self._is_open:
             return
+        self.drops.note()
         if self._dropping is None:
             logger.warning("message store: full, the oldest messages are dropped for the consumers they wait for")
         else:

@@ -12,7 +12,7 @@ import logging
 import os
 import socket
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,13 +56,17 @@ class Control:
         routes: the gateway's routes.
         imports: imports backlogs of other gateways.
         links: the links to neighbours in each stream, those of the default stream first.
+        see_drops: an operator has seen which messages were dropped; returns how many stores had any. Raises OSError.
     """
 
-    def __init__(self, folder: Path, routes: Routes, imports: Imports, links: Sequence[Links]) -> None:
+    def __init__(
+        self, folder: Path, routes: Routes, imports: Imports, links: Sequence[Links], see_drops: Callable[[], int]
+    ) -> None:
         self._folder = folder
         self._routes = routes
         self._imports = imports
         self._links = links
+        self._see_drops = see_drops
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -123,6 +127,8 @@ class Control:
                 return await describe_all(self._links)
             case "interest":
                 return await self._links_of(request.stream).interest(request.filter, request.after, request.limit)
+            case "seen":
+                return self._see_drops()
             case "import":
                 return await self._imports.import_file(_absolute(request.file))
         raise ValueError(f"no request is named {request.do!r}")
@@ -145,8 +151,8 @@ def ask(folder: Path, do: str, route: str = "", file: str = "", **keys: Any) -> 
 
     Args:
         folder: the store's folder.
-        do: ``status``, ``refused``, ``resend``, ``discard``, ``forget``, ``export``, ``import``, ``network`` or
-            ``interest``.
+        do: ``status``, ``refused``, ``resend``, ``discard``, ``forget``, ``export``, ``import``, ``network``,
+            ``interest`` or ``seen``.
         route: the route's name.
         file: the absolute path of a file to export to, or to import.
         keys: more keys of a `Request`.

@@ -42,7 +42,7 @@ class ObservedStream:
             sum(counters.messages_sent),
             counters.messages_stored,
             sum(counters.messages_dropped.values()),
-            bool(self.limits.full_note),
+            self.limits.is_full,
         )
 
     def say(self, text: str) -> str:
@@ -55,6 +55,8 @@ class ObservedStream:
             yield self.say(self.log.problem)
         if self.limits.problem:
             yield self.say(self.limits.problem)
+        if self.limits.drop_problem:
+            yield self.say(self.limits.drop_problem)
         if self.log.is_damaged:
             yield self.say("damaged, nothing is deleted until `holdfast gateway repair` was run")
 
@@ -104,6 +106,10 @@ class Overview:
             links=self._link_status(),
             multicast=self._multicast.states(),
         )
+
+    def see_drops(self) -> int:
+        """An operator knows of all messages that were dropped; returns how many stores had any. Raises OSError."""
+        return sum([one.limits.drops.see() for one in self._streams])
 
     def _link_status(self) -> list[LinkStatus]:
         return [status for one in self._links for status in one.status()]

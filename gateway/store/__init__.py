@@ -56,6 +56,7 @@ from gateway.store.tables.routes import Handed, Numbering
 from gateway.store.tables.seen import Masks, masks_of
 from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
 from gateway.store.tables.wills import StoredWill
+from gateway.store.unseen_drops import UnseenDrops, describe_disk
 
 __all__ = [
     "BACKFILL_PREFIX",
@@ -116,9 +117,11 @@ __all__ = [
     "StoredWill",
     "TopicLimits",
     "TopicShares",
+    "UnseenDrops",
     "Work",
     "check_store",
     "count_backlogs",
+    "describe_disk",
     "grant_by",
     "grants_apart",
     "hand_over",

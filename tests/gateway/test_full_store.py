@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store import MESSAGES
+from gateway.store import MESSAGES, describe_disk
 from gateway.store.tables import drops
 from tests.gateway.steps import publish_numbers
 from tests.gateway.store.support import stored
@@ -64,13 +64,27 @@ async def test_a_store_that_drops_messages_says_when_that_begins_and_ends(
         assert "message store: full" not in caplog.text  # no consumer misses them
         await away(broker, "a")
         await publish_numbers(publisher, 20)
-        await until(lambda: broker.overview.notes() != [], "it is said")
-        assert broker.overview.problems() == []
+        full = "message store: full, the oldest messages are dropped"
+        await until(lambda: broker.overview.problems() == [full], "it is said")
         await publish_numbers(publisher, 20)
         assert caplog.text.count("message store: full, the oldest messages are dropped") == 1
         monkeypatch.setattr("gateway.limits.DROPPING_ENDS_S", 0.05)
         await publish_numbers(publisher, 20)
-        await until(lambda: "full no more" in caplog.text and not broker.overview.notes(), "it is over")
+        await until(lambda: "full no more" in caplog.text, "it is over")
+        assert "acknowledged messages were dropped since 2" in broker.overview.problems()[0]
+    async with limited(tmp_path, max_messages=100) as broker:
+        (problem,) = broker.overview.problems()
+        assert "`holdfast gateway seen` ends this line" in problem, "a restart does not forget it"
+        assert (broker.overview.see_drops(), broker.overview.see_drops()) == (1, 0)
+        assert broker.overview.problems() == []
+    async with limited(tmp_path, max_messages=100) as broker:
+        assert broker.overview.problems() == []
+
+
+def test_the_words_about_a_full_disk_say_what_fills_it(tmp_path: Path) -> None:
+    (tmp_path / "messages.sqlite").write_bytes(bytes(3_000_000))
+    said = describe_disk(tmp_path)
+    assert said.startswith("the disk is full, ") and said.endswith("the store 3 MB"), said
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,9 @@ COMMANDS = {
     "gateway devices": Command(
         "tools.cli.gateway.devices:list_devices", "List the devices that have connected to a gateway.", "gateway"
     ),
+    "gateway seen": Command(
+        "tools.cli.gateway.seen:seen", "Say that you have seen which messages a full store has dropped.", "gateway"
+    ),
     "gateway quarantine": Command(
         "tools.cli.gateway.quarantine:list_notes", "List what a gateway could not read and has set aside.", "gateway"
     ),

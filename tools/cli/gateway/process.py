@@ -94,7 +94,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
             broker.publishing.publish,
             lambda topic: broker.limits.verdict(topic, "", "") is Verdict.TAKE,
         )
-        control = Control(Path(store.path), routes, imports, broker.stream_links)
+        control = Control(Path(store.path), routes, imports, broker.stream_links, broker.overview.see_drops)
         async with _watched(path, configuration, broker, routes), control.opened(), asyncio.TaskGroup() as group:
             _collect_less_often()
             logger.info("ready", extra=_about_start(broker, configuration))

@@ -1,0 +1,58 @@
+"""Whether acknowledged messages were dropped to make room, and no operator has said yet that they know.
+
+A file in the store's folder says so over restarts, until an operator has seen it.
+"""
+
+import contextlib
+import logging
+import os
+import time
+from pathlib import Path
+
+FILE = "unseen-drops"
+LARGE = 1_000_000  # bytes in a unit of the text
+
+logger = logging.getLogger(__name__)
+
+
+class UnseenDrops:
+    """One store's drops since an operator last said that they had seen them.
+
+    Args:
+        folder: the store's folder.
+
+    ``since`` is when the first of them was, in UTC, "" without any.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / FILE
+        self.since = ""
+        with contextlib.suppress(OSError):
+            self.since = self._file.read_text("ascii")
+
+    def note(self) -> None:
+        """Messages are dropped now. If the disk takes no file, the next drop tries again."""
+        self.since = self.since or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        if not self._file.exists():
+            try:
+                self._file.write_text(self.since, "ascii")
+            except OSError as error:
+                logger.warning("%s: a restart will not know that messages were dropped: %s", self._file, error.strerror)
+
+    def see(self) -> bool:
+        """An operator knows of all drops until now. Returns whether there were any. Raises OSError."""
+        self._file.unlink(missing_ok=True)
+        had_any, self.since = bool(self.since), ""
+        return had_any
+
+
+def describe_disk(folder: Path) -> str:
+    """Returns that the disk of a store is full, and what fills it. Raises OSError."""
+    disk = os.statvfs(folder)
+    size, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+    own = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
+    others = max(0, size - disk.f_bfree * disk.f_frsize - own)
+    return (
+        f"the disk is full, {free // LARGE:,} of its {size // LARGE:,} MB are left: "
+        f"other files have {others // LARGE:,} MB, the store {own // LARGE:,} MB"
+    )
