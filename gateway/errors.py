@@ -41,7 +41,7 @@ class GatewayError(Exception):
 
     @property
     def may_pass(self) -> bool:
-        """Whether a later start may succeed although nobody changes the configuration or the store."""
+        """Whether a later start may succeed with the same configuration and the same store."""
         return self._may_pass or may_pass(self.__cause__)
 
 

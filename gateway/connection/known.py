@@ -23,7 +23,7 @@ class KnownMessages:
 
     Args:
         services: the parts of the gateway that it uses.
-        client_id: who sends the messages.
+        client_id: the client that sends the messages.
         copies: the copies of the link, if another gateway sends them.
     """
 

@@ -146,7 +146,7 @@ def test_each_address_of_the_servers_name_is_asked_in_turn(
     monkeypatch.setattr(socket, "getaddrinfo", lambda *arguments: found)
     clock = Clock(1, "ntp")
     sntp = Sntp("time.example", clock, NoWatchdog(), port)
-    for now_ms in (1000, 1020, 3100):  # nobody answers at the first address
+    for now_ms in (1000, 1020, 3100):  # no server answers at the first address
         sntp.advance(now_ms)
     sntp.advance(sntp.next_timer_ms())
     question, address = server.recvfrom(100)

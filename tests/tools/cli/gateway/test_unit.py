@@ -51,5 +51,5 @@ def test_a_store_that_the_units_user_cannot_write_is_an_error_although_root_asks
     for folder in (parent, parent.parent, tmp_path):
         folder.chmod(0o755)
     (tmp_path / "ssd").mkdir(mode=0o755)
-    done = check(tmp_path, "ssd/store", "--unit", str(documented_unit(tmp_path, "nobody")))
+    done = check(tmp_path, "ssd/store", "--unit", str(documented_unit(tmp_path, "daemon")))
     assert (done.returncode, f"store.path: {tmp_path}/ssd: Permission denied" in done.stderr) == (2, True), done.stderr
