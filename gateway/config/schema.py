@@ -81,8 +81,8 @@ class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fiel
     default stream. A user of `[[stream]].users` has the stream of that table instead."""
 
 
-class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
-    """A TCP port on which clients connect over WebSocket, at `/mqtt`, with the subprotocol `mqtt`."""
+class WebSocketConfig(Checked, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
+    """A TCP port on which clients connect over WebSocket, with the subprotocol `mqtt` or none."""
 
     host: NonEmpty = "127.0.0.1"
     """The address to listen on, as above."""
@@ -96,10 +96,13 @@ class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_
     tls: TlsConfig | None = None
     """Encrypts the connections to this port (`wss`)."""
 
+    paths: Annotated[tuple[NonEmpty, ...], msgspec.Meta(min_length=1)] = ("/", "/mqtt")
+    """The paths of the URL at which clients connect. A request for another path is answered with 404."""
+
     stream: str = ""
     """The stream of its clients' topics, as above."""
 
-    origins: list[str] = []
+    origins: tuple[str, ...] = ()
     """The origins of the web pages that may connect, such as `"https://dashboard.example.org"`; `"*"` is all. A page
     from the host to which it connects is always allowed. Without TLS this holds only if the host is an address,
     `localhost` or the machine's own name (with `.local` or without), because the owner of any other name can make it
@@ -108,6 +111,12 @@ class WebSocketConfig(msgspec.Struct, tag_field="kind", tag="websocket", forbid_
 
     realtime: bool = False
     """Makes this a real-time listener, as above."""
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        for path in values.get("paths", ()):
+            if not path.startswith("/") or "?" in path or "#" in path:
+                yield "paths", f"{path!r}: expected a path that begins with '/', without a query"
 
 
 class UnixConfig(msgspec.Struct, tag_field="kind", tag="unix", forbid_unknown_fields=True, frozen=True):

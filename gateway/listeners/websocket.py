@@ -19,7 +19,6 @@ from gateway.listeners.websocket_frames import CloseCode, FrameError, FrameKind,
 from gateway.log_fields import about
 from gateway.port import Port, Visitor
 
-PATH = "/mqtt"
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
 UPGRADE_REQUIRED = 426
 FRAME_MAX = 64 * 1024  # bytes of a frame that we send
@@ -84,7 +83,7 @@ class WebSocketListener:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(HttpConnection, request.protocol)
         accepted, transport = connection.accepted, connection.transport
-        refusal = _refusal(request, self._config.origins)
+        refusal = _refusal(request, self._config)
         if refusal is not None:
             status, text = refusal
             origin = {"origin": request.headers["Origin"]} if "Origin" in request.headers else {}
@@ -109,22 +108,23 @@ class WebSocketListener:
         return websocket
 
 
-def _refusal(request: web.BaseRequest, origins: list[str]) -> tuple[int, str] | None:
+def _refusal(request: web.BaseRequest, config: WebSocketConfig) -> tuple[int, str] | None:
     """Returns status and text of the answer to a request that is refused; None if it may become a WebSocket."""
-    if request.path != PATH:
-        return 404, f"MQTT is at {PATH}"
+    if request.path not in config.paths:
+        return 404, f"MQTT is at {' and '.join(config.paths)}"
     if not web.WebSocketResponse(protocols=(SUBPROTOCOL,)).can_prepare(request).ok:
         return UPGRADE_REQUIRED, "only WebSocket is spoken here"
-    offered = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
-    if SUBPROTOCOL not in map(str.strip, offered):
+    offered = request.headers.get("Sec-WebSocket-Protocol")
+    # Clients have to offer it [MQTT-6.0.0-3]; some do not, and brokers let them in.
+    if offered is not None and SUBPROTOCOL not in map(str.strip, offered.split(",")):
         return 400, f"the subprotocol has to be {SUBPROTOCOL}"
     origin = request.headers.get("Origin")
-    if origin is not None and not _is_ours(origin, request, origins):
+    if origin is not None and not _is_ours(origin, request, config.origins):
         return 403, "pages of this origin may not connect"
     return None
 
 
-def _is_ours(origin: str, request: web.BaseRequest, origins: list[str]) -> bool:
+def _is_ours(origin: str, request: web.BaseRequest, origins: tuple[str, ...]) -> bool:
     """Whether a web page may connect: one from the same host, with any port, or one of the list."""
     try:
         host = urlsplit(f"//{request.host}").hostname

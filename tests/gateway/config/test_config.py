@@ -113,6 +113,10 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             "9: listener[0].tls.user_from: there is no client_ca, so no client shows a certificate\n"
             "{path}:10: listener[0].tls.client_crl: there is no client_ca, so no client shows a certificate",
         ),
+        (
+            MINIMAL + '[[listener]]\nkind = "websocket"\npaths = ["/mqtt", "ws"]\n',
+            "6: listener[0].paths: 'ws': expected a path that begins with '/', without a query",
+        ),
         (MINIMAL + '[[listener]]\nkind = "serial"\nbaud = 1\n', "4: listener[0].device: missing"),
         ("name = 2026-01-01\n", "1: name: expected text, got a date"),
         ("route = 3\n" + MINIMAL, "1: route: expected a list, got a number"),

@@ -27,6 +27,7 @@ from tools.lab.testing.certificates import Authority
 from wire.bulk.connection import BulkServerConnection
 from wire.codec.packets import Connect, Pingreq, Publish, encode
 
+OTHER_PATHS = WebSocketConfig(port=0, paths=("/ws", "/a/b"))
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 
 
@@ -93,14 +94,32 @@ async def test_the_subprotocol_is_mqtt() -> None:
         async with raw(host) as client:
             assert await client.handshake(Sec_WebSocket_Protocol="graphql, mqtt") == 101
             assert "Sec-WebSocket-Protocol: mqtt\r\n" in client.answer
-        for wrong in ("", "graphql"):
-            async with raw(host) as client:
-                assert await client.handshake(Sec_WebSocket_Protocol=wrong) == 400
+        async with raw(host) as client:
+            assert await client.handshake(Sec_WebSocket_Protocol="graphql") == 400
+
+
+async def test_a_client_that_offers_no_subprotocol_is_let_in() -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        assert await client.handshake(Sec_WebSocket_Protocol="") == 101
+        assert "Sec-WebSocket-Protocol" not in client.answer
+        client.send(BINARY, b"!hello")
+        assert await client.receive() == (BINARY, b"!hello")
+
+
+async def test_clients_connect_at_the_listed_paths_and_no_others() -> None:
+    for config, listed in [(WebSocketConfig(port=0), ("/", "/mqtt", "/mqtt?token=1")), (OTHER_PATHS, ("/ws", "/a/b"))]:
+        async with hosting(config, kind=EchoHost) as host:
+            for path in listed:
+                async with raw(host) as client:
+                    assert await client.handshake(path=path) == 101, path
+            for path in ("/mqtt/", "/ws/..", "//", "/other"):
+                async with raw(host) as client:
+                    assert await client.handshake(path=path) == 404, path
 
 
 async def test_what_is_no_websocket_of_ours_is_told_so_and_closed() -> None:
     async with hosting(WebSocketConfig(port=0)) as host:
-        for headers, status in [({"path": "/"}, 404), ({"Upgrade": ""}, 426), ({"Sec_WebSocket_Key": "x"}, 426)]:
+        for headers, status in [({"path": "/a"}, 404), ({"Upgrade": ""}, 426), ({"Sec_WebSocket_Key": "x"}, 426)]:
             async with raw(host) as client:
                 assert await client.handshake(**headers) == status
                 assert "gateway" not in client.answer
@@ -115,7 +134,11 @@ async def test_a_websocket_to_a_wrong_path_is_in_the_log(caplog: pytest.LogCaptu
     async with hosting(WebSocketConfig(port=0)) as host, raw(host) as client:
         assert await client.handshake(path="/ws?token=s3cret") == 404
     (about,) = said_of(caplog, "connection refused")
-    assert about["path"] == "/ws" and about["reason"] == "MQTT is at /mqtt" and about["peer"].startswith("127.0.0.1:")
+    assert (
+        about["path"] == "/ws"
+        and about["reason"] == "MQTT is at / and /mqtt"
+        and about["peer"].startswith("127.0.0.1:")
+    )
 
 
 async def test_fragments_with_a_ping_between_them_are_one_stream() -> None:
@@ -334,7 +357,7 @@ async def test_what_a_stranger_sends_in_one_message_counts_before_it_is_whole() 
 
 
 async def test_a_browser_brings_its_page_and_foreign_pages_are_refused() -> None:
-    config = WebSocketConfig(port=0, origins=["https://dashboard.example.org"])
+    config = WebSocketConfig(port=0, origins=("https://dashboard.example.org",))
     async with hosting(config) as host:
         for origin, status in [
             ("http://192.0.2.1", 101),
@@ -347,7 +370,7 @@ async def test_a_browser_brings_its_page_and_foreign_pages_are_refused() -> None
         ]:
             async with raw(host) as client:
                 assert await client.handshake(Host="192.0.2.1:8083", Origin=origin) == status, origin
-    async with hosting(WebSocketConfig(port=0, origins=["*"])) as host, raw(host) as client:
+    async with hosting(WebSocketConfig(port=0, origins=("*",))) as host, raw(host) as client:
         assert await client.handshake(Origin="https://anywhere.example") == 101
 
 
