@@ -175,13 +175,6 @@ async def test_access_rules_decide_on_publishing_subscribing_and_receiving(tmp_p
     assert sum(count for (count,) in stored(tmp_path, "SELECT messages FROM dropped")) == 5
 
 
-async def test_what_an_older_client_may_not_publish_ends_its_connection(tmp_path: Path) -> None:
-    async with running(tmp_path, acl=rules_file(tmp_path, RULES)) as broker:
-        client = await connected(broker, "client", protocol_level=MQTT_3_1_1, session_expiry_s=0)
-        client.send("locks/1", b"open", qos=1)
-        assert await client.event() is None
-
-
 async def test_rules_that_change_count_for_what_waits(tmp_path: Path) -> None:
     async with running(tmp_path, acl=rules_file(tmp_path, "allow * publish,subscribe #\n")) as broker:
         subscriber = await subscribed(broker, "subscriber", "#", options=1)

@@ -43,6 +43,8 @@ def prepare(connection: sqlite3.Connection) -> int:
     try:
         for table, (statements, values) in TABLES.items():
             _bring(connection, table, statements, values)
+        for statement in (qos2.RELEASED_SCHEMA, seen.DIGEST_SCHEMA):  # later tables of this version
+            connection.execute(statement)
         if version <= WITHOUT_ROUTES:
             _note_sessions(connection)
         connection.execute(f"PRAGMA user_version = {schema.SCHEMA_VERSION}")

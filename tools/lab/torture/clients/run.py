@@ -37,7 +37,7 @@ class Outcome:
 
     runs: int = 0
     publishers: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, int] = field(default_factory=dict)
     messages: int = 0
     lost: int = 0
     stored_twice: int = 0
@@ -95,7 +95,7 @@ async def run(
         for fault in faults:
             await asyncio.sleep(chance.uniform(0.3, 2.0))
             await site.strike(fault, chance.uniform(0.0, 3.5))
-            outcome.faults[fault] += 1
+            outcome.faults[fault] = outcome.faults.get(fault, 0) + 1
         await asyncio.gather(*sending)
         while not all(one.is_done for one in pahos) and time.monotonic() < deadline:
             await asyncio.sleep(0.1)
