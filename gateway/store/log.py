@@ -43,7 +43,7 @@ from gateway.store.seen import Seen
 from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.stored_routes import StoredRoutes
-from gateway.store.tables.cursors import BACKFILL_PREFIX, Place
+from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, DroppedRow, Epoch
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
@@ -302,10 +302,8 @@ class MessageLog:
         await self._counts.count(cursor)
 
     def passed(self, consumer: str) -> set[int]:
-        """Returns the positions of messages that QoS 2 flows have, or that are set aside, and that do not wait."""
-        places = filter(None, map(self.saved_position, (consumer, f"{BACKFILL_PREFIX}{consumer}")))
-        behind = min(places, default=0)  # no message up to here waits
-        own = [one.positions for one in self.flows if one.source == consumer and one.position > behind]
+        """Returns the positions of messages that QoS 2 flows had at the start, or that are set aside."""
+        own = [flow.positions for flow in self.flows if flow.source == consumer]
         return {*itertools.chain.from_iterable(own)} | {one.position for one in self.refused.of(consumer)}
 
     def retained_size(self, topic: str) -> int | None:

@@ -106,7 +106,8 @@ class Cursor:
         self.held_back = HeldBack()
         self.ranges, self._read = self._range_set(), 0
         self._read, self._taken = log.attach(self)
-        self.passed = dict.fromkeys(log.passed(consumer) if durable else ())  # a set takes more memory
+        passed = log.passed(consumer) if durable else ()
+        self.passed = {one: None for one in passed if one > self._read}  # a set takes more memory
         # A former process may have delivered these, up to its last moment.
         self._dup_up_to = (log.head, self._taken + min(window, PACKET_IDENTIFIERS))
         if self._read < log.head:

@@ -11,7 +11,7 @@ import pytest
 from gateway.message import Message
 from gateway.store import Delivery, DeliveryRun, LaneCursor, MessageLog, Outgoing, Piece, hand_over
 from gateway.store.consumers.lanes import BackfillRanges
-from gateway.store.tables.qos2 import DONE, ROUTE_END
+from gateway.store.tables.qos2 import ENDED, ROUTE_END
 from tests.gateway.store.support import append_all, disk_full, leave_as_killed, opened, random_batch, stored
 
 CONSUMER = "route/central"
@@ -119,6 +119,23 @@ async def test_a_backfill_without_messages_keeps_none_in_the_log(tmp_path: Path)
         assert log.needed_from == 20
 
 
+async def test_a_flow_of_the_backfill_begins_once_over_a_restart_though_the_live_lane_is_far_ahead(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as log:
+        live, backfill = lanes_on(log)
+        await append_all(log, [Message("a", b"", 1), Message("a", b"", 2)])
+        await hand_over(log, live, backfill)
+        _, second = await backfill.fetch_now(2)
+        await Outgoing(log, f"{CONSUMER}{ROUTE_END}").begin(backfill, [second], ())
+        await append_all(log, some(2))
+        assert await positions_of(live) == [3, 4]
+    assert {("backfill/" + CONSUMER, 0), (CONSUMER, 4)} <= {*stored(tmp_path, "SELECT consumer, position FROM cursor")}
+    async with opened(tmp_path) as log:
+        live, backfill = lanes_on(log)
+        assert await positions_of(backfill) == [1]
+
+
 async def test_what_waits_stays_live_if_the_hand_over_cannot_be_written(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         live, backfill = lanes_on(log)
@@ -202,7 +219,7 @@ class Walk:
     async def _live(self, log: MessageLog, steps: int) -> None:
         """One life of the process, with a new cursor for each lane."""
         self.log, self.lanes = log, lanes_on(log, window=self.dice.choice((3, 1000)))
-        flows = (flow for flow in log.flows if flow.state != DONE)
+        flows = (flow for flow in log.flows if flow.state != ENDED)
         self.outgoing = Outgoing(log, f"{CONSUMER}{ROUTE_END}", flows)
         self.held: dict[LaneCursor, list[Delivery]] = {cursor: [] for cursor in self.lanes}
         self.last = dict.fromkeys(((cursor, origin) for cursor in self.lanes for origin in ORIGINS), 0)
