@@ -1,6 +1,5 @@
 """What the store has for one route: the messages that wait for it, are in flight, or are set aside."""
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Container, Coroutine, Iterator
@@ -10,7 +9,6 @@ from gateway.routes import (
     BACKFILL_PREFIX,
     ENDED,
     FILTERED,
-    REJECTED,
     ROUTE_END,
     SELECTED,
     UNROUTED,
@@ -44,7 +42,7 @@ from uplink.numbers import LinkNumbers, is_statement_topic
 from uplink.proxy.owed import OwedRetained
 from uplink.refusals import Refusals
 from uplink.shape import CannotShape, ShapedCursor, Shaping
-from uplink.status import RefusedMessage, RouteStatus
+from uplink.status import RouteStatus
 from uplink.watch import BacklogWatch
 from wire.codec.packets import MQTT_5
 from wire.link_numbers import statement_topic
@@ -549,30 +547,6 @@ class RouteQueue:
             state.live_messages,
             state.backfill_messages,
         )
-
-    async def refused(self) -> list[RefusedMessage]:
-        """Returns the messages that are set aside, the oldest first. Raises sqlite3.Error."""
-        found = []
-        for one in self.refusals.all():
-            message = await self._log.read_one(one.position)
-            if message is not None:
-                row, size = one.row, len(message.payload)
-                identity = (message.origin, message.epoch, message.seq)
-                about = (row.position, row.reason, row.refused_ms, message.topic, size, identity)
-                found.append(RefusedMessage(self.name, *about))
-            await asyncio.sleep(0)
-        return found
-
-    async def discard_refused(self) -> int:
-        """Drops the messages that are set aside; ranges ``rejected`` say so. Returns how many. Raises sqlite3.Error."""
-        refused = self.refusals.all()
-        for one in refused:
-            message = await self._log.read_one(one.position)
-            if message is not None:
-                self._log.drop(REJECTED, self.consumer, message)
-            self._log.defer(self.refusals.release(one))
-        await self._log.submit([])
-        return len(refused)
 
     async def forget(self, endings: Endings) -> None:
         """Ends the queue: what waits leaves ranges ``ended``. Raises sqlite3.Error."""

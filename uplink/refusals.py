@@ -1,9 +1,11 @@
 """A route's messages that the next broker will never take: they are set aside with a reason, and the rest goes on."""
 
+import asyncio
 import logging
 from collections.abc import Collection
 
-from gateway.routes import MessageLog, Refused, RouteState, Signal, Work
+from gateway.routes import REJECTED, MessageLog, Refused, RouteState, Signal, Work
+from uplink.status import RefusedMessage
 from wire.errors import WireError
 
 REFUSED_MOST = 10_000  # beyond it the broker refuses everything, perhaps, and the route stands still
@@ -57,6 +59,30 @@ class Refusals:
     def all(self) -> list[Refused]:
         """Returns the messages that are set aside, the oldest first."""
         return self._log.refused.of(self._consumer)
+
+    async def messages(self) -> list[RefusedMessage]:
+        """Returns the messages that are set aside, the oldest first. Raises sqlite3.Error."""
+        found = []
+        for one in self.all():
+            message = await self._log.read_one(one.position)
+            if message is not None:
+                row, size = one.row, len(message.payload)
+                identity = (message.origin, message.epoch, message.seq)
+                about = (row.position, row.reason, row.refused_ms, message.topic, size, identity)
+                found.append(RefusedMessage(self._state.name, *about))
+            await asyncio.sleep(0)
+        return found
+
+    async def discard(self) -> int:
+        """Drops the messages that are set aside; ranges ``rejected`` say so. Returns how many. Raises sqlite3.Error."""
+        refused = self.all()
+        for one in refused:
+            message = await self._log.read_one(one.position)
+            if message is not None:
+                self._log.drop(REJECTED, self._consumer, message)
+            self._log.defer(self.release(one))
+        await self._log.submit([])
+        return len(refused)
 
     def send_again(self, positions: Collection[int] | None = None) -> int:
         """Makes those at some positions due, or all; returns how many are due then."""

@@ -215,7 +215,7 @@ class Routes:
     async def refused(self, name: str = "") -> list[RefusedMessage]:
         """Returns the messages that a route, or each of them, has set aside. Raises NoSuchRoute, sqlite3.Error."""
         queues = [self._queue(name)] if name else self._queues().values()
-        return [message for queue in queues for message in await queue.refused()]
+        return [message for queue in queues for message in await queue.refusals.messages()]
 
     def resend(self, name: str) -> int:
         """Sends the messages again that a route has set aside; returns how many. Raises NoSuchRoute."""
@@ -225,7 +225,7 @@ class Routes:
 
     async def discard(self, name: str) -> int:
         """Drops the messages that a route has set aside; returns how many. Raises NoSuchRoute, sqlite3.Error."""
-        return await self._queue(name).discard_refused()
+        return await self._queue(name).refusals.discard()
 
     async def export(self, name: str, path: Path) -> int:
         """Writes what waits for a route to a file, and then no longer keeps it; returns how many messages.

@@ -22,7 +22,7 @@ from gateway.signals import Signal
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import AllRanges, Backlog
 from gateway.store.consumers.held_back import HeldBack
-from gateway.store.consumers.rights import Rights
+from gateway.store.consumers.taker import Rights
 from gateway.store.log import MessageLog
 from gateway.store.tables import endings
 from gateway.store.tables.drops import ENDED, EVICTED, Spans

@@ -25,13 +25,12 @@ from gateway.store.consumers.delivery import (
     RangeSet,
     ReasonToDrop,
     Subscriptions,
-    grant_by,
     keep,
 )
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.redelivery import InFlight, Redelivery
-from gateway.store.consumers.rights import Rights, everything
+from gateway.store.consumers.taker import Rights, Taker, everything
 from gateway.store.consumers.tally import Tally, Walk, identifiers_used
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, FILTERED
@@ -46,7 +45,7 @@ READ_LEAST, READ_MOST = 32, 1024  # messages read at once: some are for other co
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
 
 
-class Cursor:
+class Cursor(Taker):
     """Reads the log for one consumer, from its saved place on; a consumer without one begins at the newest message.
 
     Args:
@@ -73,13 +72,9 @@ class Cursor:
     saves_each_move = False
 
     # What most cursors never change stands here: an object of more than 29 attributes takes 1.3 kB more.
-    closed = False
-    takes_qos_0 = False
     takes_new = True
     reason_to_drop: ReasonToDrop | None = None
-    not_from: Container[str] = ()
     offered: Callable[[Message], None] | None = None
-    _unsubscribed_up_to = 0
     _wake: Callable[[], None] | None = None
     _changes = _considered = 0  # of the members' access rules
 
@@ -183,51 +178,11 @@ class Cursor:
         """Ranges of positions where a message may wait."""
         return ([(self.waiting_from + 1, self.held_back.last)] if self.held_back else []) + list(self.ranges)
 
-    def subscribe(self, subscription: Subscription) -> None:
-        """Adds or replaces the subscription of one topic filter."""
-        self.filters.add(subscription)
-        self.takes_qos_0 |= subscription.takes_qos_0
-        self._log.audience.join(self, subscription.topic_filter)
-
-    def unsubscribe(self, topic_filter: str) -> None:
-        """Removes a topic filter; its deliveries still wait for their acknowledgements."""
-        if self.filters.remove(topic_filter):
-            self._log.audience.leave(self, topic_filter)
-            self._unsubscribed_up_to = self._log.head  # no delivery in flight is behind it
-
     def change_rights(self, before: Callable[[str], bool]) -> None:
         """The access rules have changed; ``before`` answers by the former rules. A message waits if it was allowed when
         it was stored. If it no longer is, it leaves a range when it is read, and does not count in ``backlog``.
         """
         self.rights.change(before, self.unread_from, self._log.head)
-
-    def grant(self, position: int, message: Message) -> Grant | None:
-        """Returns how this consumer takes a stored message, None if it is not for it."""
-        granting = self.granting(position, message)
-        if not message.qos:
-            granting = [subscription for subscription in granting if subscription.takes_qos_0]
-        grant = grant_by(granting, message) if granting else None
-        return grant if grant is None or message.qos else grant._replace(qos=1)
-
-    def grant_now(self, message: Message) -> Grant | None:
-        """Returns how it takes a message of QoS 0 as it comes, None if it is not for it."""
-        return grant_by(granting, message) if (granting := self.granting(sys.maxsize, message)) else None
-
-    def takes(self, position: int, message: Message) -> bool:
-        """Whether a stored message is for this consumer."""
-        return any(message.qos or one.takes_qos_0 for one in self.granting(position, message))
-
-    def granting(self, position: int, message: Message) -> list[Subscription]:  # those that take it
-        if self.closed or message.publisher in self.not_from:
-            return []
-        matching = self._log.audience.takers(message.topic).get(self, ())
-        granting = self.filters.granting(matching, position, message)
-        return granting if granting and self.rights.might_receive(position, message.topic) else []
-
-    @property
-    def _usual_from(self) -> int:
-        """Behind this position a grant depends only on topic name, QoS and retain flag."""
-        return max(self.filters.usual_from, self.rights.changed)
 
     async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
         """Waits, then returns up to ``limit`` deliveries, at least one, which this group member ``may_have``. Raises
