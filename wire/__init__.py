@@ -21,6 +21,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.bulk.publish_run           many PUBLISH packets from columns
     wire.bulk.publishes             many PUBLISH packets in one piece
     wire.bulk.reader                reads many packets at once
+    wire.bulk.tls                   the versions and cipher suites of TLS
     wire.link                       Link: the serial link
     wire.backoff                    waits before the next attempt
     wire.errors                     WireError and its subclasses, Closed

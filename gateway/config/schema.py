@@ -13,6 +13,8 @@ from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 from gateway.config.streams import FOLDER, StreamConfig
 from gateway.streams.names import is_stream_name, prefix_of
+from wire.bulk.tls import Version
+from wire.bulk.tls import errors_in as errors_in_suites
 from wire.reserved import STREAM_TOPICS
 
 TCP_PORT_MAX = 65_535
@@ -21,7 +23,7 @@ TcpPortNumber = Annotated[int, msgspec.Meta(ge=0, le=TCP_PORT_MAX)]
 
 
 class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """TLS on a listener, 1.2 or later. The files are read again on SIGHUP; clients stay connected."""
+    """TLS on a listener. The files are read again on SIGHUP; clients stay connected."""
 
     certificate: NonEmpty
     """A PEM file with the gateway's certificate and the certificates between it and the root."""
@@ -44,8 +46,22 @@ class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The field of a client's certificate that names the user: the subject's common name, or the subject alternative
     name of this type. A certificate without this field, or with several, is refused."""
 
+    minimum_version: Version = "1.2"
+    """The lowest version of TLS. `"1.0"` and `"1.1"` let old devices in: they add cipher suites without forward
+    secrecy, and lower OpenSSL's security level to 0, so that also short keys and SHA-1 in certificates are
+    accepted. Give such devices a listener of their own."""
+
+    ciphers: NonEmpty | None = None
+    """The cipher suites before TLS 1.3, as OpenSSL writes them, such as `"ECDHE-RSA-AES128-GCM-SHA256:AES128-SHA"`.
+    Without it these are ECDHE with AES-GCM or ChaCha20-Poly1305. The security level is 2 if there is no `@SECLEVEL=`
+    in it; versions before 1.2 need `@SECLEVEL=0`. Suites without a certificate or encryption are never used. The three
+    suites of TLS 1.3 are always there."""
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from (
+            ("ciphers", what) for what in errors_in_suites(values.get("minimum_version", "1.2"), values.get("ciphers"))
+        )
         if values.get("client_ca", "") is None:
             if values.get("client_crl") is not None:
                 yield "client_crl", "there is no client_ca, so no client shows a certificate"

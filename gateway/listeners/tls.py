@@ -11,6 +11,7 @@ from gateway.config.schema import TlsConfig
 from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.log_fields import about
 from gateway.port import Visitor
+from wire.bulk.tls import choose
 
 SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
 
@@ -82,7 +83,7 @@ def make_context(config: TlsConfig) -> ssl.SSLContext:
     """Makes the context of a TLS server. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = _Handshake
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    choose(context, config.minimum_version, config.ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     load_own(context, config.certificate, config.key)
     if config.client_ca is not None:

@@ -2,11 +2,14 @@
 
 import logging
 import shutil
+import ssl
 import subprocess
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -230,3 +233,51 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, lines: str, compl
     with pytest.raises(ConfigError) as caught:
         check(path)
     assert str(caught.value).startswith(complaint.format(folder=tmp_path, path=path))
+
+
+def agreed(client: ssl.SSLContext, server: ssl.SSLContext) -> tuple[str | None, str] | None:
+    """The version and the suite of TLS that two ends agree on; None where there is none."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(to_client, to_server, server_hostname="127.0.0.1"),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    )
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                try:
+                    end.do_handshake()
+                except ssl.SSLError as error:
+                    if isinstance(error, ssl.SSLWantReadError):
+                        raise
+                    return None
+    return ends[0].version(), (ends[0].cipher() or ("",))[0]
+
+
+def test_a_route_speaks_its_lowest_version_and_its_suites(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    def context_of(**keys: Any) -> ssl.SSLContext:
+        tls = RouteTlsConfig(str(authority.path), **keys)
+        context = credentials.Credentials(route_config(1, broker="mqtts://127.0.0.1:1", tls=tls)).context()
+        assert context is not None
+        return context
+
+    def broker_of(version: ssl.TLSVersion) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*authority.server())
+        context.set_ciphers("ECDHE+AES:!AESGCM:AES+SHA:@SECLEVEL=0")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = context.maximum_version = version
+        return context
+
+    assert agreed(context_of(), broker_of(ssl.TLSVersion.TLSv1_3)) == ("TLSv1.3", "TLS_AES_256_GCM_SHA384")
+    assert agreed(context_of(), broker_of(ssl.TLSVersion.TLSv1_2)) is None  # it has CBC alone
+    suite = "ECDHE-ECDSA-AES128-SHA256"
+    assert agreed(context_of(ciphers=suite), broker_of(ssl.TLSVersion.TLSv1_2)) == ("TLSv1.2", suite)
+    assert agreed(context_of(ciphers=suite), broker_of(ssl.TLSVersion.TLSv1)) is None
+    found = agreed(context_of(minimum_version="1.0"), broker_of(ssl.TLSVersion.TLSv1))
+    assert found == ("TLSv1", "ECDHE-ECDSA-AES256-SHA")
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1):
+        assert agreed(context_of(minimum_version="1.3", ciphers=suite), broker_of(version)) is None

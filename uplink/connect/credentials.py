@@ -10,6 +10,7 @@ import msgspec
 from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_secret
 from uplink.config import AnyRoute
 from uplink.connect.tls import TLS_FILES, RouteTlsConfig
+from wire.bulk.tls import choose
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 
@@ -70,7 +71,7 @@ def _read_password(path: Path) -> bytes:
 def _make_context(config: RouteTlsConfig) -> ssl.SSLContext:
     """Returns a context for which the broker's certificate has to be for the host name in the configuration."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    choose(context, config.minimum_version, config.ciphers)
     if config.ca is None:
         context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     else:

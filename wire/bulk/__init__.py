@@ -1,1 +1,1 @@
-"""The most frequent packets, read and written many at once; on CPython only."""
+"""The most frequent packets, read and written many at once, and the TLS of both ends; on CPython only."""

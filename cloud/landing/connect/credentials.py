@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloud.landing.connect.server import Server
+from wire.bulk.tls import choose
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
@@ -65,7 +66,7 @@ class Credentials:
         if not server.is_encrypted:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        choose(context)
         if self.ca is None:
             context.load_default_certs(ssl.Purpose.SERVER_AUTH)
         else:

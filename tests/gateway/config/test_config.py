@@ -117,6 +117,26 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             MINIMAL + '[[listener]]\nkind = "websocket"\npaths = ["/mqtt", "ws"]\n',
             "6: listener[0].paths: 'ws': expected a path that begins with '/', without a query",
         ),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nciphers = "ECDHE+AESGCM:NOPE"\n',
+            "9: listener[0].tls.ciphers: 'NOPE': OpenSSL knows no such cipher suite or rule; ",
+        ),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nciphers = "TLS_AES_128_GCM_SHA256"\n',
+            "9: listener[0].tls.ciphers: 'TLS_AES_128_GCM_SHA256': the suites of TLS 1.3 cannot be chosen, ",
+        ),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nciphers = "aNULL"\n',
+            "9: listener[0].tls.ciphers: 'aNULL': no cipher suite with a certificate and encryption is left",
+        ),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nciphers = "ALL"\nminimum_version = "1.0"\n',
+            "9: listener[0].tls.ciphers: 'ALL': expected @SECLEVEL=0 in it, without which OpenSSL has no TLS 1.0",
+        ),
+        (
+            TCP + '[listener.tls]\ncertificate = "c"\nkey = "k"\nminimum_version = "1.4"\n',
+            "9: listener[0].tls.minimum_version: '1.4', expected one of '1.0', '1.1', '1.2', '1.3'",
+        ),
         (MINIMAL + '[[listener]]\nkind = "serial"\nbaud = 1\n', "4: listener[0].device: missing"),
         ("name = 2026-01-01\n", "1: name: expected text, got a date"),
         ("route = 3\n" + MINIMAL, "1: route: expected a list, got a number"),
@@ -125,6 +145,10 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             "4: listener: expected a list, got a table: each of them is written [[listener]]",
         ),
         (MINIMAL + "max_bytes = true\n", "4: store.max_bytes: expected a number, got true or false"),
+        (
+            ROUTE + 'broker = "mqtts://b"\nfilters = ["a"]\n[route.tls]\nciphers = "NOPE"\n',
+            "9: route[0].tls.ciphers: 'NOPE': OpenSSL knows no such cipher suite or rule; ",
+        ),
         (ROUTE + 'broker = "mqtt://b"\nfilters = ["#/a"]\n', "7: route[0].filters: '#/a': # must be the last level"),
         (
             ROUTE + 'broker = "mqtt://b"\nfilters = ["$share/g/a"]\n',

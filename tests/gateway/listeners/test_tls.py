@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ssl
+import warnings
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.listeners.tls import Tls
 from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
 from tests.gateway.support import reasons_of
 from tools.lab.testing.certificates import LIFE, Authority
+from wire.bulk.tls import VERSIONS, Version
 
 
 def mutual(folder: Path, authority: Authority, **options: Any) -> TcpConfig:
@@ -151,18 +153,55 @@ async def test_an_intermediate_authority_that_its_root_has_revoked_admits_no_cli
             assert await is_let_in(host, alice) == is_in, (by_root, by_between)
 
 
-@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
-async def test_an_old_version_of_tls_is_refused(tmp_path: Path, version: ssl.TLSVersion) -> None:
+def old_client(authority: Authority, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A client of one version of TLS that would take any suite."""
+    context = client_context(authority)
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = context.maximum_version = version
+    return context
+
+
+@pytest.mark.parametrize("lowest", VERSIONS)
+async def test_a_listener_speaks_its_lowest_version_of_tls_and_later_ones(tmp_path: Path, lowest: Version) -> None:
     authority = Authority(tmp_path)
-    async with hosting(mutual(tmp_path, authority)) as host:
-        context = client_context(authority, authority.sign("alice", ["alice"]))
-        context.set_ciphers("ALL:@SECLEVEL=0")
-        with pytest.warns(DeprecationWarning, match="deprecated"):
-            context.minimum_version = context.maximum_version = version
-        assert not await is_let_in(host, context)
-        new = client_context(authority, authority.sign("alice", ["alice"]))
-        new.maximum_version = ssl.TLSVersion.TLSv1_2
-        assert await is_let_in(host, new)
+    certificate, key = authority.server()
+    async with hosting(TcpConfig(port=0, tls=TlsConfig(str(certificate), str(key), minimum_version=lowest))) as host:
+        for name, version in VERSIONS.items():
+            assert await is_let_in(host, old_client(authority, version)) == (name >= lowest), name
+
+
+async def answer_to_openssl(host: Host, *options: str) -> str:
+    """What `openssl s_client` says of a connection."""
+    place = f"127.0.0.1:{port_number(host)}"
+    process = await asyncio.create_subprocess_exec(
+        *("openssl", "s_client", "-brief", "-connect", place, *options),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), LONG_S)
+    return output.decode()
+
+
+async def test_openssl_finds_our_suites_at_a_listener_and_no_others(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.server()
+    async with hosting(TcpConfig(port=0, tls=TlsConfig(str(certificate), str(key)))) as host:
+        found = await answer_to_openssl(host, "-tls1_2", "-cipher", "ALL:@SECLEVEL=0")
+        assert "Protocol version: TLSv1.2" in found and "Ciphersuite: ECDHE-ECDSA-AES256-GCM-SHA384" in found
+        found = await answer_to_openssl(host, "-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256")
+        assert "Ciphersuite: ECDHE-ECDSA-AES128-GCM-SHA256" in found
+        for others in ("ECDHE-ECDSA-AES256-SHA384:ECDHE-ECDSA-AES128-SHA256", "ALL:-AESGCM:-CHACHA20"):  # CBC
+            assert "Ciphersuite" not in await answer_to_openssl(host, "-tls1_2", "-cipher", others), others
+        for old in ("-tls1", "-tls1_1"):
+            assert "Ciphersuite" not in await answer_to_openssl(host, old, "-cipher", "ALL:@SECLEVEL=0")
+        assert "Ciphersuite: TLS_AES_256_GCM_SHA384" in await answer_to_openssl(host, "-tls1_3")
+    named = TlsConfig(str(certificate), str(key), ciphers="ECDHE-ECDSA-AES128-SHA256")
+    async with hosting(TcpConfig(port=0, tls=named)) as host:
+        assert "Ciphersuite: ECDHE-ECDSA-AES128-SHA256" in await answer_to_openssl(host, "-tls1_2")
+        assert "Ciphersuite" not in await answer_to_openssl(host, "-tls1_2", "-cipher", "AESGCM")
 
 
 async def test_plain_bytes_where_tls_is_spoken_end_that_connection_only(tmp_path: Path) -> None:
