@@ -399,7 +399,8 @@ async def test_a_kill_in_the_middle_of_a_repair_leaves_either(tmp_path: Path, se
     damaged = tmp_path / "damaged"
     await fill(damaged, rng)
     model = dict(messages_in(damaged))
-    corrupt_pages(damaged / MESSAGES, [1, 30], rng, zero)
+    lying_in = pages_of_messages(damaged / MESSAGES)
+    corrupt_pages(damaged / MESSAGES, [1, max(lying_in[rng.choice(sorted(lying_in))])], rng, zero)
     shutil.copytree(damaged, tmp_path / "whole")
     steps = int(repair_in_a_process(tmp_path / "whole", 0).stdout)
     whole = messages_in(tmp_path / "whole")
