@@ -10,6 +10,7 @@ from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused, will_of
 from gateway.auth.permissions import Permissions
+from gateway.connection.bridge import keep_session
 from gateway.connection.client import Client
 from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets, read_conditions
 from gateway.connection.parts import Parts, Visits
@@ -254,6 +255,7 @@ class Connection:
         """Opens the session of a client that may log in, and sends CONNACK once that is durable."""
         if admitted is None or self._is_over():
             return
+        keep_session(admitted.packet, admitted.client_id)
         if not self._protocol.may_accept(self._announced(admitted)):
             return
         services = self._services = self._services.streams[admitted.permissions.stream]
@@ -364,7 +366,7 @@ class Connection:
         limits = self._services.config.limits
         if self.is_realtime:
             announced |= dict.fromkeys(NOT_IN_REAL_TIME, 0)
-        elif packet.session_expiry_s > limits.session_expiry_max_s:
+        elif packet.session_expiry_s >= limits.session_expiry_max_s:
             announced[properties.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_max_s
         longest_s = limits.keep_alive_s
         if longest_s and not 0 < packet.keep_alive_s <= longest_s:

@@ -55,6 +55,8 @@ async def test_it_logs_in_at_once_and_says_when_it_comes_and_goes(
     clients = [getattr(record, "about", {}).get("client") for record in caplog.records if record.msg == "connected"]
     assert clients.count(NAME) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    says_better = any("bridge_protocol_version mqttv311" in record.msg for record in caplog.records)
+    assert says_better == (version == "mqttv50")
 
 
 async def test_its_will_says_that_it_was_killed(tmp_path: Path) -> None:
@@ -170,11 +172,12 @@ class Way:
         await until(lambda: len({*self.received} - {PROBE}) == self._sent, f"all of {self._topic}")
 
 
-async def test_nothing_that_was_acknowledged_is_missing_over_kills_of_both(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
+async def test_nothing_that_was_acknowledged_is_missing_over_kills_of_both(tmp_path: Path, version: str) -> None:
     """mosquitto acknowledges before it writes: it is stopped during traffic, and killed only when it is idle."""
     gateway = GatewayBroker(tmp_path)
     await gateway.start()
-    lines = "restart_timeout 1\nautosave_interval 1\nautosave_on_changes false"
+    lines = f"restart_timeout 1\nautosave_interval 1\nautosave_on_changes false\nbridge_protocol_version {version}"
     mosquitto = bridge(tmp_path, gateway.port, "up/# out 1", "down/# in 1", lines=lines)
     async with run(mosquitto) as port, asyncio.TaskGroup() as group:
         ways = Way("up", port, gateway.port), Way("down", gateway.port, port)
