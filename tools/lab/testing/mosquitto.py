@@ -3,12 +3,14 @@
 import getpass
 import shutil
 import signal
+import time
 from pathlib import Path
 
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, ProcessFailed
 
 INFLIGHT_RECOMMENDED = 1000
+SAVE_DEADLINE_S = 60.0
 RECOMMENDED = f"""\
 max_queued_messages 0
 max_queued_bytes 0
@@ -32,7 +34,7 @@ class MosquittoUnavailable(Exception):
 class Mosquitto:
     """One broker with its files in `folder`; it keeps its port over restarts.
 
-    It acknowledges before it writes, so that it must be stopped and not killed where nothing may be lost.
+    It acknowledges before it writes. Where nothing may be lost it must be stopped, or must `save` before it is killed.
 
     Args:
         lines: more lines of its configuration; those of the listener come first.
@@ -45,6 +47,7 @@ class Mosquitto:
         if found is None:
             raise MosquittoUnavailable("mosquitto is not installed (apt install mosquitto)")
         self.port = port or free_port()
+        self._saved = folder / "mosquitto.db"
         self._process = Process("mosquitto", [found, "-c", str(folder / "mosquitto.conf")], folder / "mosquitto.log")
         (folder / "mosquitto.conf").write_text(
             f"listener {self.port} 127.0.0.1\n{lines}\nallow_anonymous true\nmax_queued_messages 0\n"
@@ -64,6 +67,16 @@ class Mosquitto:
         """Sends it a signal."""
         self._process.signal(number)
 
+    def save(self) -> None:
+        """Has it write all that it holds; returns when its file is there. Raises ProcessFailed."""
+        before = self._saved_file()
+        self._process.signal(signal.SIGUSR1)
+        deadline = time.monotonic() + SAVE_DEADLINE_S
+        while self._saved_file() == before:  # it writes a new file, and then renames it
+            if not self._process.running or time.monotonic() > deadline:
+                raise ProcessFailed(f"mosquitto did not write {self._saved.name}")
+            time.sleep(0.005)
+
     def kill(self) -> None:
         """SIGKILL: what it has not written is lost, and it may have acknowledged that."""
         self._process.kill()
@@ -71,3 +84,11 @@ class Mosquitto:
     def stop(self) -> None:
         """SIGTERM: what it holds is written."""
         self._process.stop()
+
+    def _saved_file(self) -> tuple[int, int]:
+        """Returns what tells one of its files from the next; zeros if there is none."""
+        try:
+            status = self._saved.stat()
+        except FileNotFoundError:
+            return 0, 0
+        return status.st_ino, status.st_mtime_ns

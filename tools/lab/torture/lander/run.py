@@ -19,6 +19,7 @@ FAULTS = (*KILLS, "broker stopped", "line cut")
 FULL_SHARE = 0.3
 """The share of faults at which the lander's disk is full: it strikes a lander that holds what it cannot land."""
 SETTLE_S = 120.0
+AFTER_SAVE_S = 0.5
 LOOK_S = 0.05
 
 Identity = tuple[str, int, int]
@@ -55,7 +56,7 @@ class Run:
 
     async def run(self, folder: Path) -> None:
         """Tortures one lander. Raises ProcessFailed, MosquittoUnavailable, OSError."""
-        site = Site(folder, self._count, self._inflight)
+        site = Site(folder, self._count, self._inflight, lambda: self._chance.uniform(0, AFTER_SAVE_S))
         try:
             await site.open()
             await self._flow(site)
@@ -71,19 +72,15 @@ class Run:
         for sender in site.senders:
             sender.allow(sender.count)
         shares = sorted(self._chance.uniform(0.02, 0.95) for _ in self._faults)
-        running = {sender: asyncio.create_task(sender.run()) for sender in site.senders}
+        running = [asyncio.create_task(sender.run()) for sender in site.senders]
         try:
             for share, fault in zip(shares, self._faults, strict=True):
                 while site.accepted < share * self._count:
                     await asyncio.sleep(LOOK_S)
                 await self._strike(site, fault)
-                for sender, task in running.items():
-                    if task.done():  # it has to send its last messages again
-                        task.result()
-                        running[sender] = asyncio.create_task(sender.run())
-            await asyncio.gather(*running.values())
+            await asyncio.gather(*running)
         finally:
-            for task in running.values():
+            for task in running:
                 task.cancel()
 
     async def _strike(self, site: Site, fault: str) -> None:
@@ -106,17 +103,19 @@ class Run:
     async def _settle(self, site: Site, sent: set[Identity]) -> None:
         """Waits until all has landed, or nothing more lands."""
         loop = asyncio.get_running_loop()
-        known: dict[Path, set[Identity]] = {}
+        known: set[Path] = set()
+        missing = set(sent)
         last = loop.time()
         while loop.time() - last < SETTLE_S:
-            new = [path for path in site.landing.glob("[!.]*.json") if path not in known]
-            for path in new:
-                known[path] = await asyncio.to_thread(_identities, path.with_suffix(".parquet"))
+            for path in set(site.landing.glob("[!.]*.json")) - known:
+                known.add(path)
+                missing -= await asyncio.to_thread(_identities, path.with_suffix(".parquet"))
                 last = loop.time()
-            if sent <= set().union(*known.values()):
+            if not missing:
+                self._say(f"all of them are in {len(known)} landing files")
                 return
-            await asyncio.sleep(0.5)
-        self.lost = len(sent - set().union(*known.values()))
+            await asyncio.sleep(LOOK_S)
+        self.lost = len(missing)
         self.violations.append(
             f"{self.lost} messages have not landed, and nothing more in {SETTLE_S:.0f} s: {site.lander.lines[-3:]}"
         )

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import resource
+from collections.abc import Callable
 from pathlib import Path
 
 from tools.lab.demo.site import holdfast
@@ -16,12 +17,9 @@ LANDER = "lander-1"
 GROUP = "lander"
 PUBLISHERS = 4  # half of them at QoS 1, half at QoS 2
 ROLL_S = 1
-AGAIN = 1_000
-"""As many of each publisher's last messages go again after a restart of mosquitto, which acknowledges before it writes,
-and forgets a QoS 2 message whose handshake ends after the restart. Only a publisher that keeps them loses none."""
-AUTOSAVE_INTERVAL = 500
-"""Changes. With a save for each change, as recommended, mosquitto writes all that waits 3 times a second and does no
-more: 12 MB for 60,000 messages. What it has not saved is among the publishers' last messages."""
+AUTOSAVE_INTERVAL = 0
+"""mosquitto saves only when it is told to. It writes all that waits each time, and does no more where 100,000 messages
+wait and it saves after a few hundred changes."""
 SUBSCRIBES = "log_type error\nlog_type warning\nlog_type notice\nlog_type subscribe\n"
 
 
@@ -42,9 +40,11 @@ class Site:
         folder: an empty folder.
         messages: how many the publishers send together.
         inflight: mosquitto's `max_inflight_messages`.
+        after_save_s: draws how many seconds mosquitto runs between its save and its kill.
     """
 
-    def __init__(self, folder: Path, messages: int, inflight: int) -> None:
+    def __init__(self, folder: Path, messages: int, inflight: int, after_save_s: Callable[[], float]) -> None:
+        self._after_save_s = after_save_s
         self.landing, self.tables = folder / "landing", folder / "tables"
         (folder / "mosquitto").mkdir()
         self.landing.mkdir()
@@ -88,14 +88,31 @@ class Site:
         self.lander.start()
 
     async def restart_broker(self, *, is_killed: bool) -> None:
-        """SIGKILL or SIGTERM, and a new start. The publishers wait until the lander has its subscription again."""
+        """SIGKILL or SIGTERM, and a new start. The publishers wait until the lander has its subscription again.
+
+        mosquitto acknowledges before it writes, and forgets a QoS 2 message whose handshake ends after its restart. So
+        the publishers end what they have begun, and mosquitto saves: it loses nothing that it has acknowledged to them.
+        The lander meanwhile goes on, and mosquitto forgets what the lander acknowledges behind the save.
+        """
+        await self._pause()
         await self.near.cut()
-        await asyncio.to_thread(self._broker.kill if is_killed else self._broker.stop)
-        for sender in self.senders:
-            sender.send_again(AGAIN)
+        if is_killed:
+            await asyncio.to_thread(self._broker.save)
+            await asyncio.sleep(self._after_save_s())
+            await asyncio.to_thread(self._broker.kill)
+        else:
+            await asyncio.to_thread(self._broker.stop)
         self._broker.start()
         await self._subscribed()
         await self.near.open()
+        for sender in self.senders:
+            sender.allow(sender.count)
+
+    async def _pause(self) -> None:
+        """Returns when the publishers have begun no more messages and ended all that they had begun."""
+        for sender in self.senders:
+            sender.allow(sender.sent)
+        await asyncio.gather(*(sender.settled() for sender in self.senders))
 
     async def cut_line(self) -> None:
         """The lander's connection ends."""

@@ -67,14 +67,6 @@ class Publisher:
         """Whether an answer says that the message was not taken, so that it is sent again."""
         return reason_code >= UNSPECIFIED_ERROR
 
-    def send_again(self, count: int) -> None:
-        """Takes the last messages for unacknowledged: a broker that was killed may have forgotten what it had
-        acknowledged."""
-        again = self.accepted[max(0, len(self.accepted) - count) :]
-        del self.accepted[max(0, len(self.accepted) - count) :]
-        self.repeated.update(again)
-        self._refused += again
-
     def allow(self, limit: int) -> None:
         """Lets it send so many messages in all."""
         self._limit = min(limit, self.count)
