@@ -57,6 +57,11 @@ class Port(Protocol):
         """Ends the line; what ``send`` has queued is still sent if the client takes it soon."""
 
 
+def host_of(peer: str) -> str:
+    """Returns the address in ``Port.peer``, without a TCP port."""
+    return peer[1 : peer.index("]")] if peer.startswith("[") else peer.partition(":")[0]
+
+
 def network_of(host: str) -> str:
     """Returns the addresses that one customer has: an IPv4 address or an IPv6 /64; any other host stays as it is."""
     try:

@@ -193,12 +193,17 @@ def _read(file: BinaryIO, path: str | Path) -> bytes:
 def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:
     """Yields the listeners that other machines reach without accounts, and without a word that this is meant."""
     for number, listener in draft.listeners.items():
-        if isinstance(listener, TcpConfig | WebSocketConfig) and not is_loopback(listener.host):
+        if not isinstance(listener, TcpConfig | WebSocketConfig):
+            continue
+        proxies = [key for key in ("proxy_from", "forwarded_from") if getattr(listener, key, ())]
+        if proxies or not is_loopback(listener.host):
+            key = proxies[0] if proxies else "host"
+            why = "others connect through a proxy" if proxies else f"{listener.host!r} is not loopback"
             knows_its_clients = has_accounts or (listener.tls and listener.tls.client_ca)
             if not (listener.allow_anonymous or knows_its_clients):
                 yield (
-                    f"listener[{number}].host",
-                    f"{listener.host!r} is not loopback: expected accounts, tls.client_ca, or "
+                    f"listener[{number}].{key}",
+                    f"{why}: expected accounts, tls.client_ca, or "
                     "allow_anonymous = true if every client that can reach it may connect",
                 )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from gateway.config.errors import Checked
-from gateway.config.kinds import Count, NonEmpty, WhenFull
+from gateway.config.kinds import Count, NonEmpty, WhenFull, errors_in_networks
 from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 from gateway.config.streams import FOLDER, StreamConfig
@@ -69,7 +69,7 @@ class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
                 yield "user_from", "there is no client_ca, so no client shows a certificate"
 
 
-class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fields=True, frozen=True):
+class TcpConfig(Checked, tag_field="kind", tag="tcp", forbid_unknown_fields=True, frozen=True):
     """A TCP port on which clients connect. If the port is in use, the start ends with its address and exit code 1."""
 
     host: NonEmpty = "127.0.0.1"
@@ -95,6 +95,18 @@ class TcpConfig(msgspec.Struct, tag_field="kind", tag="tcp", forbid_unknown_fiel
     stream: str = ""
     """The stream of its clients' topics where these name none: the name of a `[[stream]]`. Without it that is the
     default stream. A user of `[[stream]].users` has the stream of that table instead."""
+
+    proxy_from: tuple[NonEmpty, ...] = ()
+    """The IP addresses and networks, such as `"10.0.0.5"` and `"10.0.0.0/8"`, of proxies in front of this port that
+    send a header of the PROXY protocol, version 2 (HAProxy's `send-proxy-v2`). The client's address is the one in the
+    header: for `[limits]`, for wrong passwords and in the log. A connection from there without this header is refused.
+    From other addresses a header is not believed, and ends the connection as any other bytes do that are no MQTT, TLS
+    or HTTP. A client that can connect from an address of this list can claim any address, so list proxies
+    alone. With this key the port does not count as loopback."""
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from (("proxy_from", what) for what in errors_in_networks(values.get("proxy_from", ())))
 
 
 class WebSocketConfig(Checked, tag_field="kind", tag="websocket", forbid_unknown_fields=True, frozen=True):
@@ -128,8 +140,19 @@ class WebSocketConfig(Checked, tag_field="kind", tag="websocket", forbid_unknown
     realtime: bool = False
     """Makes this a real-time listener, as above."""
 
+    proxy_from: tuple[NonEmpty, ...] = ()
+    """The proxies that send a header of the PROXY protocol, as above."""
+
+    forwarded_from: tuple[NonEmpty, ...] = ()
+    """The IP addresses and networks of proxies that send the header `X-Forwarded-For` (nginx's `proxy_set_header`). The
+    client's address is the last one in it that is not of this list. A proxy's request without this header counts for
+    the proxy. From other addresses the header is not looked at. All else is as with `proxy_from`; with both keys, the
+    address in the PROXY header is the one that is looked up in this list."""
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        for key in ("proxy_from", "forwarded_from"):
+            yield from ((key, what) for what in errors_in_networks(values.get(key, ())))
         for path in values.get("paths", ()):
             if not path.startswith("/") or "?" in path or "#" in path:
                 yield "paths", f"{path!r}: expected a path that begins with '/', without a query"

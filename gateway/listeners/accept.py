@@ -12,11 +12,13 @@ import struct
 from collections.abc import Callable
 
 from gateway.errors import ListenError
+from gateway.listeners import proxy_header
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.proxies import Proxies
 from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.listeners.tls import Tls
 from gateway.log_fields import about
-from gateway.port import network_of
+from gateway.port import host_of, network_of
 
 ACCEPT_MOST = 64  # connections accepted before the event loop handles others
 ACCEPT_PAUSE_S = 0.2  # after the system had no descriptor or memory for a connection
@@ -35,14 +37,20 @@ class Acceptor:
         limits: decides whether there is room for a connection.
         tls: the TLS of the listener, if any.
         receive: makes the protocol of an accepted connection.
+        proxies: the proxies whose connections begin with a PROXY header.
     """
 
     def __init__(
-        self, limits: ConnectionLimits, tls: Tls | None, receive: Callable[[AcceptedConnection], asyncio.BaseProtocol]
+        self,
+        limits: ConnectionLimits,
+        tls: Tls | None,
+        receive: Callable[[AcceptedConnection], asyncio.BaseProtocol],
+        proxies: Proxies,
     ) -> None:
         self._limits = limits
         self._tls = tls
         self._receive = receive
+        self._proxies = proxies
         self._sockets: list[socket.socket] = []
         self._coming: set[asyncio.Task[None]] = set()
         self._pauses: set[asyncio.TimerHandle] = set()
@@ -97,6 +105,10 @@ class Acceptor:
         task.add_done_callback(lambda task: self._note_handed_over(task, connection, accepted))
 
     async def _hand_over(self, connection: socket.socket, accepted: AcceptedConnection) -> None:
+        if host_of(accepted.peer) in self._proxies and not await _follow_proxy(connection, accepted):
+            accepted.leave()
+            connection.close()
+            return
         secured = {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": CLOSE_GRACE_S} if self._tls else {}
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: self._receive(accepted), connection, ssl=self._tls.context if self._tls else None, **secured
@@ -111,6 +123,8 @@ class Acceptor:
             if error is None:
                 return
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
+            if isinstance(error, proxy_header.ProxyHeaderError):
+                reason = str(error)
             logger.warning("connection failed", extra=about(peer=accepted.peer, reason=str(reason)))
         accepted.leave()
         connection.close()
@@ -127,6 +141,15 @@ class Acceptor:
         self._pauses.add(pause)
 
 
+async def _follow_proxy(connection: socket.socket, accepted: AcceptedConnection) -> bool:
+    """Counts a connection for the client in its PROXY header; False if it has ended. Raises ProxyHeaderError."""
+    try:
+        client = await proxy_header.read(connection)
+    except EOFError:  # a proxy also looks whether the port is open
+        return False
+    return client is None or accepted.move(*describe_client(*client))
+
+
 def describe(connection: socket.socket, address: object) -> tuple[str, str]:
     """Returns the address of a connection as the limits count it, and as the log names it."""
     if connection.family == socket.AF_UNIX:
@@ -134,8 +157,17 @@ def describe(connection: socket.socket, address: object) -> tuple[str, str]:
         user = f"unix user {struct.unpack('3i', credentials)[1]}"
         return user, user
     assert isinstance(address, tuple)
-    host, port = address[0].removeprefix("::ffff:"), address[1]
-    return network_of(host), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return describe_client(address[0], address[1])
+
+
+def describe_client(host: str, port: int | None) -> tuple[str, str]:
+    """Returns the address of a client as the limits count it, and as the log names it: without a port if it has none.
+
+    ``host_of`` returns the IP address in the latter.
+    """
+    host = host.removeprefix("::ffff:")
+    name = f"[{host}]" if ":" in host else host
+    return network_of(host), name if port is None else f"{name}:{port}"
 
 
 def listen_tcp(kind: str, host: str, port: int) -> list[socket.socket]:

@@ -51,6 +51,10 @@ class AcceptedConnection:
         if self._timer is not None and self._limits is not None:
             self._limits.count_received(self, size)
 
+    def move(self, address: str, peer: str) -> bool:
+        """Counts it for another address, which a proxy has named; False if it is dropped, as no room is there."""
+        return self._limits is not None and self._limits.move(self, address, peer)
+
     def note_admitted(self) -> None:
         """Notes that the client has logged in."""
         if self._timer is not None and self._limits is not None:
@@ -116,16 +120,32 @@ class ConnectionLimits:
             logger.warning("connection refused", extra=about(peer=peer, reason="too many connections"))
             return None
         accepted = AcceptedConnection(self, connection, address, peer)
-        self._connections[address] = self._connections.get(address, 0) + 1
+        self._count_at_address(accepted)
         self._count += 1
         self._empty.clear()
-        self._unauthenticated.setdefault(address, {})[accepted] = None
         self._unauthenticated_count += 1
         accepted.begin(self._limits.connect_timeout_s)
         return accepted
 
+    def move(self, accepted: AcceptedConnection, address: str, peer: str) -> bool:
+        """Counts an unauthenticated connection for another address, as ``AcceptedConnection.move``."""
+        accepted.peer = peer
+        if address == accepted.address:
+            return True
+        if self._is_full(address) and not self._drop_oldest(self._unauthenticated.get(address)):
+            accepted.drop("too many connections")
+            return False
+        self._forget_unauthenticated_at_address(accepted)
+        self._forget_at_address(accepted)
+        accepted.address = address
+        self._count_at_address(accepted)
+        return True
+
+    def _is_full(self, address: str) -> bool:
+        return self._connections.get(address, 0) >= self._limits.connections_per_address
+
     def _make_room(self, address: str) -> bool:
-        if self._connections.get(address, 0) >= self._limits.connections_per_address:
+        if self._is_full(address):
             return self._drop_oldest(self._unauthenticated.get(address))
         if self._count >= self._most:
             return self._drop_oldest(self._most_at_one_address())
@@ -143,21 +163,31 @@ class ConnectionLimits:
 
     def forget_unauthenticated(self, accepted: AcceptedConnection) -> None:
         """Counts a connection as unauthenticated no more."""
-        at_address = self._unauthenticated[accepted.address]
-        del at_address[accepted]
-        if not at_address:
-            del self._unauthenticated[accepted.address]
+        self._forget_unauthenticated_at_address(accepted)
         self._unauthenticated_count -= 1
         self._unauthenticated_bytes -= accepted.received
 
     def forget(self, accepted: AcceptedConnection) -> None:
         """Counts a connection no more."""
         self._count -= 1
+        self._forget_at_address(accepted)
+        if not self._count:
+            self._empty.set()
+
+    def _count_at_address(self, accepted: AcceptedConnection) -> None:
+        self._connections[accepted.address] = self._connections.get(accepted.address, 0) + 1
+        self._unauthenticated.setdefault(accepted.address, {})[accepted] = None
+
+    def _forget_at_address(self, accepted: AcceptedConnection) -> None:
         self._connections[accepted.address] -= 1
         if not self._connections[accepted.address]:
             del self._connections[accepted.address]
-        if not self._count:
-            self._empty.set()
+
+    def _forget_unauthenticated_at_address(self, accepted: AcceptedConnection) -> None:
+        at_address = self._unauthenticated[accepted.address]
+        del at_address[accepted]
+        if not at_address:
+            del self._unauthenticated[accepted.address]
 
     def _most_at_one_address(self) -> dict[AcceptedConnection, None] | None:
         return max(self._unauthenticated.values(), key=len, default=None)

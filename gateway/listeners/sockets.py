@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gateway.config.schema import TcpConfig, UnixConfig
 from gateway.listeners.accept import Acceptor, listen_tcp, listen_unix
 from gateway.listeners.connection_limits import ConnectionLimits
+from gateway.listeners.proxies import Proxies
 from gateway.listeners.stream import StreamPort
 from gateway.listeners.tls import Tls, Visitors
 from gateway.port import Port
@@ -37,7 +38,8 @@ class TcpListener:
         self._host = config.host
         tls = Tls(config.tls) if config.tls else None
         identify = Visitors(tls, anonymous, config.realtime).identify
-        self._acceptor = Acceptor(limits, tls, lambda accepted: StreamPort(accepted, identify, connect))
+        proxies = Proxies(config.proxy_from)
+        self._acceptor = Acceptor(limits, tls, lambda accepted: StreamPort(accepted, identify, connect), proxies)
 
     async def open(self) -> None:
         """Begins to listen; ``port`` is the port's number then. Raises ListenError."""
@@ -75,7 +77,7 @@ class UnixListener:
         self._config = config
         self._is_open = False
         identify = Visitors(None, anonymous, config.realtime).identify
-        self._acceptor = Acceptor(limits, None, lambda accepted: StreamPort(accepted, identify, connect))
+        self._acceptor = Acceptor(limits, None, lambda accepted: StreamPort(accepted, identify, connect), Proxies(()))
 
     async def open(self) -> None:
         """Begins to listen. Raises ListenError."""

@@ -10,7 +10,7 @@ from gateway.config.pem import load_authorities, load_own, load_revoked
 from gateway.config.schema import TlsConfig
 from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.log_fields import about
-from gateway.port import Visitor
+from gateway.port import Visitor, host_of
 from wire.bulk.tls import choose
 
 SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
@@ -117,7 +117,7 @@ class Visitors:
 
     def identify(self, accepted: AcceptedConnection, transport: asyncio.BaseTransport) -> Visitor | None:
         """Returns what is known of a client after the TLS handshake; None if its connection has to end."""
-        host = accepted.peer.rpartition(":")[0].strip("[]") or accepted.peer
+        host = host_of(accepted.peer)
         connection: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         if self._tls is None or connection is None:
             return Visitor(host, may_be_anonymous=self._anonymous, is_realtime=self._is_realtime)

@@ -11,13 +11,14 @@ from aiohttp import WSMsgType, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.config.schema import WebSocketConfig
-from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
+from gateway.listeners.accept import Acceptor, describe_client, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors
 from gateway.listeners.websocket_frames import CloseCode, FrameError, FrameKind, Frames
 from gateway.log_fields import about
-from gateway.port import Port, Visitor
+from gateway.port import Port, Visitor, host_of
 
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
 UPGRADE_REQUIRED = 426
@@ -56,7 +57,8 @@ class WebSocketListener:
         self._server: web.Server | None = None
         tls = Tls(config.tls) if config.tls else None
         self._visitors = Visitors(tls, anonymous, config.realtime)
-        self._acceptor = Acceptor(limits, tls, self._receive)
+        self._acceptor = Acceptor(limits, tls, self._receive, Proxies(config.proxy_from))
+        self._forwarders = Proxies(config.forwarded_from)
 
     async def open(self) -> None:
         """Begins to listen; ``port`` is the port's number then. Raises ListenError."""
@@ -83,6 +85,13 @@ class WebSocketListener:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(HttpConnection, request.protocol)
         accepted, transport = connection.accepted, connection.transport
+        try:
+            if not self._follow_proxy(request, accepted):
+                return _close_after(web.Response(status=503))
+        except ValueError:
+            reason = "its X-Forwarded-For has no IP address of a client"
+            logger.warning("connection refused", extra=about(peer=accepted.peer, path=request.path, reason=reason))
+            return _close_after(web.Response(status=400, text=f"{reason}\n"))
         refusal = _refusal(request, self._config)
         if refusal is not None:
             status, text = refusal
@@ -106,6 +115,13 @@ class WebSocketListener:
         finally:
             connection.port = None  # without the reference to each other both are freed at once
         return websocket
+
+    def _follow_proxy(self, request: web.BaseRequest, accepted: AcceptedConnection) -> bool:
+        """Counts a proxy's request for the client that it names; False if there is no room. Raises ValueError."""
+        if host_of(accepted.peer) not in self._forwarders:
+            return True
+        client = forwarded_for(request.headers.getall("X-Forwarded-For", []), self._forwarders)
+        return client is None or accepted.move(*describe_client(client, None))
 
 
 def _refusal(request: web.BaseRequest, config: WebSocketConfig) -> tuple[int, str] | None:
