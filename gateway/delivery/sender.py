@@ -336,11 +336,11 @@ class Sender:
                 if isinstance(source.cursor, Cursor) and not delivery.dup:  # a neighbour may know it, without a copy
                     self._supersede_retained(delivery.message)
                 if flow := flows.get(delivery.packet_identifier):
+                    await window.wait_for_room()  # meanwhile a newer message may come in its place
                     if self._is_superseded(source, delivery.message):
                         window.outgoing.complete([flow.packet_identifier])
                     else:
-                        await self._publish_once(delivery.message, flow)
-                        for copy in copies.get(delivery.packet_identifier, ()):
+                        for copy in (flow, *copies.get(delivery.packet_identifier, ())):
                             await self._publish_once(delivery.message, copy)
                 elif delivery.qos < 2:
                     await self._send(source, delivery)
