@@ -158,7 +158,9 @@ async def test_a_client_that_did_not_acknowledge_gets_the_same_again(tmp_path: P
 
 
 async def test_what_this_gateway_has_handed_on_is_not_stored_among_many_either(tmp_path: Path, hot: list[int]) -> None:
-    async with running(tmp_path) as broker:
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\nallow * identify north\n")
+    async with running(tmp_path, acl=str(rules)) as broker:
         publisher = await connected(broker, "device")
         subscriber = await subscribed(broker, "subscriber", "a", wishes=(RECEIVE,))
         own = epoch_of(tmp_path)
