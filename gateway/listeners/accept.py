@@ -145,9 +145,11 @@ async def _follow_proxy(connection: socket.socket, accepted: AcceptedConnection)
     """Counts a connection for the client in its PROXY header; False if it has ended. Raises ProxyHeaderError."""
     try:
         client = await proxy_header.read(connection)
-    except EOFError:  # a proxy also looks whether the port is open
+    except (EOFError, ConnectionError):  # a proxy also looks whether the port is open
         return False
-    return client is None or accepted.move(*describe_client(*client))
+    if client is None:
+        return await proxy_header.is_followed(connection)
+    return accepted.move(*describe_client(*client))
 
 
 def describe(connection: socket.socket, address: object) -> tuple[str, str]:

@@ -43,6 +43,22 @@ async def read(connection: socket.socket) -> tuple[str, int] | None:
     return client_in(start, await _read_exactly(connection, length_of_rest(start)))
 
 
+async def is_followed(connection: socket.socket) -> bool:
+    """Waits for the first byte behind a header, which stays in the socket; False if the connection ends instead.
+
+    A proxy that looks every two seconds whether the gateway is well sends a header alone.
+    """
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(connection, readable.set)
+    try:
+        await readable.wait()
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    except ConnectionError:
+        return False
+    finally:
+        loop.remove_reader(connection)
+
+
 def length_of_rest(start: bytes) -> int:
     """Returns how many bytes of the header follow its first 16. Raises ProxyHeaderError."""
     signature, version_and_command, _, length = START.unpack(start)

@@ -171,14 +171,28 @@ async def test_a_listed_proxy_without_a_header_that_can_be_used_is_refused(
         assert not host.ports
 
 
-async def test_a_proxy_that_looks_whether_the_port_is_open_is_not_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async with hosting(TcpConfig(port=0, proxy_from=(PROXY,))) as host:
-        async with line(host) as (reader, writer):
-            writer.write_eof()
-            assert await ends(reader)
-        async with line(host, first=header()):
-            await host.next_port()
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_proxy_that_looks_whether_the_gateway_is_well_comes_to_no_broker_and_no_log(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(look())
     assert reasons_of(caplog) == []
+
+
+async def look() -> None:
+    """HAProxy sends a header that names no client, and resets the connection; others send nothing at all."""
+    at_once = struct.pack("ii", 1, 0)
+    async with hosting(TcpConfig(port=0, proxy_from=(PROXY,))) as host:
+        for first in (b"", start(0x20, 0, 0)[:7], start(0x20, 0, 0)):
+            async with line(host, first=first) as (reader, writer):
+                writer.write_eof()
+                assert await ends(reader)
+            async with line(host, first=first) as (_, writer):
+                await writer.drain()
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+        async with line(host, first=header()):
+            assert (await host.next_port()).visitor.host == "192.0.2.7"
+        assert not host.ports
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
