@@ -106,7 +106,9 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The topic filters of the messages that the route sends, whether another client wants them or not. Without it
     these are all messages, `["#"]`, but none where the other end is a neighbour: then those go that the neighbour
     wants. The route sends each at its QoS, or at the highest QoS that the broker supports. Messages of QoS 2 arrive
-    exactly once as long as the broker keeps the route's session."""
+    exactly once as long as the broker keeps the route's session. When a route to an MQTT broker begins, or gets a
+    filter that no former one covers, it also sends the [retained messages](../how-to/next-broker.md#retained-messages)
+    that exist already."""
 
     shape: list[ShapeConfig] = msgspec.field(default_factory=list)
     """Rules that select and shape the messages that the filters match, as `[[route.shape]]`. What they leave out leaves

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Container, Coroutine, Iterator
+from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 
 from gateway.routes import (
@@ -16,6 +16,7 @@ from gateway.routes import (
     Conditions,
     Delivery,
     Endings,
+    FilterTree,
     Grant,
     LaneCursor,
     LeftOut,
@@ -119,11 +120,13 @@ class RouteQueue:
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)
         self.asked = AskedFilters(log, f"{session}asked{ROUTE_END}")
-        self.owed = OwedRetained(log, session, self.interest)
+        self.owed = OwedRetained(log, session, self.interest, self._configured_filters)
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
         is_known, self.cursor = self.consumer in log.consumers(), self._open_lane(config)
+        if config is not None and not is_known:
+            self._want_retained(config.sent)
         self._left_out = LeftOut(self.cursor, log.routes.left_out, is_statement_topic)
         self.numbers = [self._begin_link(self.cursor, is_known=is_known)]
         self.backfill: LaneCursor | None = None
@@ -344,15 +347,29 @@ class RouteQueue:
         """Those of both lanes, or the one that there is; the one with the oldest messages first."""
         return [self.cursor] if self.backfill is None else [self.backfill, self.cursor]
 
+    def _configured_filters(self) -> tuple[str, ...]:
+        return self._log.routes.filters_of(self.consumer)
+
+    def _want_retained(self, filters: Iterable[str]) -> None:
+        """The retained messages that new filters match go to the broker; foreign systems have none."""
+        if self._broker.startswith(("mqtt", "ws")):
+            self.owed.want(filters)
+
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
         """Takes the messages that other filters match, from now on and among those that wait.
 
         Messages that wait and that none of these filters matches leave ranges ``ended``.
         """
-        if filters != self._log.routes.filters_of(self.consumer):
+        before = self._configured_filters()
+        if filters != before:
+            known: FilterTree[bool] = FilterTree()
+            for one in before:
+                known.put(one, True)
+            new = [one for one in filters if one not in before and next(known.covering(one), None) is None]
             for cursor in self.cursors:
                 endings.resubscribe(cursor, self._subscriptions(filters))
             self._log.routes.note_filters(self.consumer, filters)
+            self._want_retained(new)
             self._end_numbers()
             self.numbers[0].forget_ahead()
 

@@ -1,12 +1,13 @@
-"""The retained messages that a route owes its neighbour: what new filters of the neighbour match of those stored here.
+"""The retained messages that a route owes its next broker: what new filters match of those that are stored here.
 
-The neighbour has no SUBSCRIBE with which it could ask for them. So the route searches for them when it hears a new
-filter, and sends them beside the new messages, as a session's `RetainedCursor` does. They are noted in the store, and
-before that the search is: a search that a restart interrupts begins anew, for all filters.
+New filters are those of a route that begins, those that its configuration newly has, and those that its neighbour newly
+wants, which has no SUBSCRIBE with which it could ask. The route searches for them, and sends them beside the new
+messages, as a session's `RetainedCursor` does. They are noted in the store, and before that the search is: a search
+that a restart interrupts begins anew, for all filters, but what it has noted is owed once.
 """
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from itertools import islice
 
 from gateway.routes import (
@@ -33,12 +34,16 @@ class OwedRetained:
         log: the gateway's store.
         session: the route's name in the tables of the store.
         interest: what the neighbour wants.
+        configured: returns the filters of the route's configuration.
     """
 
-    def __init__(self, log: MessageLog, session: str, interest: HeardInterest) -> None:
+    def __init__(
+        self, log: MessageLog, session: str, interest: HeardInterest, configured: Callable[[], Collection[str]]
+    ) -> None:
         self._log = log
         self._session = session
         self._interest = interest
+        self._configured = configured
         rows = log.owed.pop(session, [])
         self._owed = {one: None for one in rows if one.topic != retained.EVERY_TOPIC}
         self._is_searching = len(self._owed) < len(rows)  # the store has a note of it
@@ -46,10 +51,10 @@ class OwedRetained:
         self._wanted: dict[str, int] = {}  # filters to search for, with the head when they came to be wanted
         self._is_changed = asyncio.Event()
         if self._is_searching:
-            self.want_all()
+            self.want([*self._interest.subscriptions, *configured()])
 
     def want(self, topic_filters: Iterable[str]) -> None:
-        """The neighbour newly wants these filters; that is durable no later than its interest."""
+        """These filters are new, or the neighbour newly wants them; that is durable no later than they are."""
         if not self._log.retained_count:
             return
         self._wanted.update(dict.fromkeys(topic_filters, self._log.head))
@@ -94,7 +99,7 @@ class OwedRetained:
             while self._wanted and not self._interest.is_aside:
                 some = list(islice(self._wanted.items(), FILTERS_AT_ONCE))
                 for topic_filter, _ in some:
-                    if topic_filter not in self._interest.subscriptions:
+                    if topic_filter not in self._interest.subscriptions and topic_filter not in self._configured():
                         del self._wanted[topic_filter]
                 sinces = dict(some)
                 wanted = [Wanted(one, QOS, since) for one, since in some if one in self._wanted]
@@ -111,6 +116,8 @@ class OwedRetained:
 
     async def _owe(self, found: list[Owed], sender: Sender) -> None:
         assert sender.retained is not None
+        noted = {(one.topic, one.position) for one in self._owed}
+        found = [one for one in found if (one.topic, one.position) not in noted]
         if found:
             await self._log.submit([retained.owe(found)])
             self.add(sum(one.size for one in found))

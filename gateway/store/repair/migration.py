@@ -11,6 +11,7 @@ killed goes on when it is called again. A gateway opens its default store first:
 
 import contextlib
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, replace
@@ -22,6 +23,7 @@ from gateway.store.sqlite import marks, swap_files
 from gateway.store.sqlite.folder import COMING, MESSAGES, MOVED, TakenFolder, moved_to, note_of, take_folder
 from gateway.store.sqlite.rows import first_row, open_at_rest, read_schema
 from gateway.store.tables import schema
+from gateway.store.unseen_drops import FILE as UNSEEN_DROPS
 
 COUNTS = {
     "messages": "SELECT coalesce(sum(count), 0) FROM message_group",
@@ -126,12 +128,15 @@ def _note(path: Path, other: Path) -> None:
 
 
 def _copy_all(move: Move) -> None:
-    """Copies all databases of a folder. Raises StoreError."""
+    """Copies all databases of a folder, and its mark of drops that no operator has seen. Raises StoreError."""
     for source in _databases(move.old):
         try:
             _copy(source, move.new / source.name)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"migration of {source} to {move.new}: {error}") from error
+    if (move.old / UNSEEN_DROPS).exists():
+        shutil.copyfile(move.old / UNSEEN_DROPS, move.new / UNSEEN_DROPS)
+        swap_files.sync(move.new / UNSEEN_DROPS)
     swap_files.sync(move.new)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gateway.errors import StoreError
-from gateway.store import MESSAGES, MessageLog
+from gateway.store import MESSAGES, MessageLog, UnseenDrops
 from gateway.store.repair import Migrated, Move, backup, migrate
 from gateway.store.sqlite.folder import COMING, take_folder
 from tests.gateway.store.support import epoch_of, messages_in, stored
@@ -75,6 +75,16 @@ async def test_gateways_go_on_in_other_folders_where_they_were(tmp_path: Path) -
         await check_goes_on(move.new, epoch)
     with pytest.raises(StoreError, match="already"):
         migrate(moves(tmp_path))
+
+
+async def test_what_no_operator_has_seen_of_drops_moves_with_its_store(tmp_path: Path) -> None:
+    default, plant = moves(tmp_path)
+    for move in (default, plant):
+        await fill(move.old)
+    UnseenDrops(plant.old).note()
+    migrate([default, plant])
+    assert UnseenDrops(plant.new).since == UnseenDrops(plant.old).since != ""
+    assert not UnseenDrops(default.new).since
 
 
 async def test_what_cannot_be_moved_is_named_and_stays_usable(tmp_path: Path) -> None:
