@@ -21,7 +21,8 @@ FRESH = 20
 
 async def main(folder: Path, port: int, keys: str = "{}", wish: str = "", qos: str = "2") -> None:
     log = await MessageLog.open(folder, origin="gateway-1")
-    usual = {"broker": f"mqtt://127.0.0.1:{port}", "inflight_window": 50, "backoff_shortest_ms": 10}
+    usual: dict[str, object] = {"broker": f"mqtt://127.0.0.1:{port}", "inflight_window": 50, "backoff_shortest_ms": 10}
+    usual |= {"statement_interval_s": 0}  # as in tests.uplink.support
     further = IN_BATCHES if keys == "batch" else msgspec.json.decode(keys)
     route = Route(msgspec.convert({"name": "central", **usual, **further}, RouteConfig), "gateway-1", log)
     running = asyncio.create_task(route.run())

@@ -278,7 +278,7 @@ async def test_a_gateway_sends_by_the_rules_of_its_file_what_its_clients_publish
     with mosquitto(tmp_path) as port, subscriber(port) as received:
         gateway = Gateway(
             tmp_path,
-            f'[[route]]\nname = "central"\nbroker = "mqtt://127.0.0.1:{port}"\n'
+            f'[[route]]\nname = "central"\nbroker = "mqtt://127.0.0.1:{port}"\nstatement_interval_s = 0\n'
             '[[route.shape]]\nfilter = "hall/+"\ntopic = "plant/{gateway}/{2}"\nwhere = "reading.t > 20"\n'
             '[[route.shape]]\nfilter = "noise"\nevery = 10\n',
         )
