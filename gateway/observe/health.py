@@ -10,6 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from gateway.config.schema import LimitsConfig
 from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.proxies import Proxies
 from gateway.listeners.websocket import HttpConnection
 from gateway.observe.metrics import Metrics
 
@@ -36,7 +37,7 @@ class HealthServer:
         self._problems = problems
         self._notes = notes
         self._server: web.Server | None = None
-        self._acceptor = Acceptor(ConnectionLimits(LIMITS), None, self._receive)
+        self._acceptor = Acceptor(ConnectionLimits(LIMITS), None, self._receive, Proxies(()))
 
     async def open(self) -> None:
         """Begins to answer; ``port`` is the port's number then. Raises ListenError."""
