@@ -89,7 +89,7 @@ async def test_each_reason_reaches_the_view(tmp_path: Path, lake: Lake) -> None:
                 await store(log, "in-transit", "tvt")
                 await until(lambda: devices_landed(lake.landing) == 78)
             before = await asyncio.to_thread(gaps, lake)
-            assert await route.queue.discard_refused() == 2
+            assert await route.queue.refusals.discard() == 2
             async with serving(route):
                 await until(lambda: "set-aside" in dropped_by_statements(lake.landing))
             after = await asyncio.to_thread(gaps, lake)

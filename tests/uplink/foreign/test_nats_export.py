@@ -165,7 +165,7 @@ async def test_what_has_no_name_or_is_too_large_is_set_aside_and_the_rest_goes_o
             await put(broker.log, "t/large", bytes(1990), 7)
             await put(broker.log, "t/last", seq=8)
             await drained(route)
-            refused = {one.topic: one.reason for one in await route.queue.refused()}
+            refused = {one.topic: one.reason for one in await route.queue.refusals.messages()}
             assert [one.subject for one in await stored_in(client, "S")] == ["t.1", "t.3", "t.last"]
         assert list(refused) == ["t//2", "t/a b", "t/*", "t/>", "t/large"]
         assert "empty level" in refused["t//2"] and "2000 at most" in refused["t/large"]
@@ -178,7 +178,7 @@ async def test_what_is_not_to_be_preserved_is_dropped_with_a_range(tmp_path: Pat
         async with routed(tmp_path, config) as (broker, route):
             await put(broker.log, "t//1")
             await drained(route)
-            assert len(await route.queue.refused()) == kept
+            assert len(await route.queue.refusals.messages()) == kept
             assert broker.counters.messages_dropped["rejected"] == 1 - kept
 
 
@@ -189,7 +189,7 @@ async def test_a_refused_message_goes_when_an_operator_sends_it_again(tmp_path: 
             async with routed(tmp_path, nats_config(server)) as (broker, route):
                 await put(broker.log, "t/1", bytes(400))
                 await drained(route)
-                assert "JetStream refuses it" in (await route.queue.refused())[0].reason
+                assert "JetStream refuses it" in (await route.queue.refusals.messages())[0].reason
                 await client.jetstream().update_stream(name="S", subjects=["t.>"], max_msg_size=1000)
                 route.queue.refusals.send_again()
                 await has_messages(client, "S", 1)
@@ -289,7 +289,7 @@ async def test_a_subject_that_is_not_permitted_is_set_aside(tmp_path: Path) -> N
                 for seq, topic in enumerate(["t/1", "t/secret", "t/2"], 1):
                     await put(broker.log, topic, seq=seq)
                 await drained(route)
-                assert "not permit" in (await route.queue.refused())[0].reason
+                assert "not permit" in (await route.queue.refusals.messages())[0].reason
             assert [one.subject for one in await stored_in(client, "S")] == ["t.1", "t.2"]
 
 
@@ -342,7 +342,7 @@ async def test_what_a_receiver_gives_up_is_set_aside(tmp_path: Path) -> None:
                 (message,) = await receiver.fetch(1, 20)
                 await message.term()
                 await drained(route)
-                assert "'r1' gave it up" in (await route.queue.refused())[0].reason
+                assert "'r1' gave it up" in (await route.queue.refusals.messages())[0].reason
 
 
 async def test_messages_are_shared_among_receivers(tmp_path: Path) -> None:
