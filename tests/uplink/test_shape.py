@@ -154,7 +154,7 @@ async def test_over_kills_each_message_arrives_or_is_counted_as_left_out(
                 found += [] if is_over else numbers([message])
             process.kill()
             await process.wait()
-        last_keys = {"name": "central", "broker": f"mqtt://127.0.0.1:{port}", **keys}
+        last_keys = {"name": "central", "broker": f"mqtt://127.0.0.1:{port}", "statement_interval_s": 0, **keys}
         async with opened(tmp_path) as log, running(log, msgspec.convert(last_keys, RouteConfig)):
             found += numbers(await until_marker(log, received))
     left_out = stored(tmp_path / "store", SELECTED)[0][0]

@@ -11,10 +11,12 @@ import pytest
 from gateway.message import Message
 from tests.gateway.store.support import epoch_of, messages_in, stored
 from tests.gateway.support import Client, connected, running, subscribed, tcp_port, until, user_property
-from wire.codec.packets import MQTT_3_1_1, Puback, Publish, Pubrec, Will
+from wire.bulk.property_block import COLUMN_BATCH
+from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Will
+from wire.hops import HOPS_PROPERTY, encode_hop
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
 from wire.link_numbers import VIA_PROPERTY, encode_via
-from wire.properties import MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
+from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
 
 EPOCH = 42
@@ -324,3 +326,26 @@ async def test_a_value_that_is_no_number_of_a_link_travels_on_as_rejected(tmp_pa
         client = await connected(broker, "client")
         await client.publish("a", properties={USER_PROPERTY: [(VIA_PROPERTY, "7")]})
         assert (await reader.receive()).properties[USER_PROPERTY] == [(f"{VIA_PROPERTY}-rejected", "7")]
+
+
+async def test_a_client_vouches_for_no_gateway_by_its_own_name(tmp_path: Path) -> None:
+    """Neither with a statement, a number of a link, a time of acceptance nor a column batch, first or among others."""
+    async with running(tmp_path) as broker:
+        evil = await connected(broker, "evil")
+        subscriber = await subscribed(broker, "subscriber", "a", wishes=(RECEIVE,))
+        for number in range(1, 40):
+            pairs = [
+                *([(HOPS_PROPERTY, encode_hop(1))] if number > 1 else []),
+                (IDENTITY_PROPERTY, encode_identity("evil", 7, number)),
+                (RECEIVED_PROPERTY, "5/evil"),
+                (VIA_PROPERTY, encode_via(1, [(number, number)], "evil", "x")),
+            ]
+            packet = Publish("a", b"1", 1, packet_identifier=1000 + number, properties={USER_PROPERTY: pairs})
+            evil.write(packet.encode(MQTT_5))
+            received = await subscriber.receive()
+            assert user_property(received, VIA_PROPERTY) is None
+            assert user_property(received, RECEIVED_PROPERTY) != "5/evil"
+        evil.protocol.publish("holdfast/statement/evil/x", b"{}", qos=1, properties=named("evil", 99))
+        evil.protocol.publish("a", b"", qos=1, properties={CONTENT_TYPE: COLUMN_BATCH})
+        evil.flush()
+        assert [(await evil.expect(Puback)).reason_code for _ in range(2)] == [NOT_AUTHORIZED] * 2
