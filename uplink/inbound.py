@@ -1,13 +1,15 @@
 """What a route's broker sends down: stored and synced like a client's messages, and acknowledged only then.
 
 The broker keeps a message until it is acknowledged, and sends it again over the next connection. So while the store is
-full, messages wait here without an acknowledgement, in bounded memory. Beyond that the route forgets what comes, and
-begins a new connection when there is room. It goes on reading meanwhile: acknowledgements of what goes up make room.
+full, messages wait without an acknowledgement, in bounded memory. Beyond that the intake forgets what comes, and the
+route begins a new connection when there is room. It goes on reading meanwhile: acknowledgements of what goes up make
+room.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 
 from gateway.routes import (
     AckBatch,
@@ -86,10 +88,10 @@ class Inbound:
             copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
             realtime=Realtime.MARKED if queue.is_to_gateway else Realtime.NONE,
             conditions=None if queue.is_to_gateway or not config.incoming else Conditions(config.incoming),
+            begin_again=partial(self._remote.close, AGAIN),
         )
         self._counted = 0  # of the messages that the intake has taken
         self._has_said_full = False
-        self._is_behind = False  # messages have come that were not taken
         self._subscribed: dict[str, None] = {}  # topic filters of the session
         at_once = 1 if end is None else end.at_once
         self.requests = Requests(config.name, self._client, self._remote, at_once, self._note_answer)
@@ -111,7 +113,7 @@ class Inbound:
         former = (*note.subscribed, *self._asked.filters) if is_present else ()
         note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
         await self._notes.save()
-        self._remote.may_take = self._may_take
+        self._remote.may_take = self._intake.may_take
         self._remote.take(self._handle)
         if self._end is not None:
             self._end.begin(self.requests, session_present=is_present, noted=former)
@@ -159,7 +161,7 @@ class Inbound:
         if isinstance(step, Publish) and self._end is not None and step.topic.startswith(RESERVED_TOPICS):
             self._hear(step)
         elif isinstance(step, Publish):
-            self._take(step)
+            self._intake.handle_publish(step)
         elif isinstance(step, Publishes):
             self._intake.take_publishes(step)
         elif isinstance(step, Pubrel):
@@ -180,20 +182,9 @@ class Inbound:
         await self._services.log.wait_for_room()
         await self._intake.wait_for_pace()
 
-    def _take(self, packet: Publish) -> None:
-        if packet.qos and (self._is_behind or self._intake.has_many_waiting):
-            self._is_behind = True
-        else:
-            self._intake.handle_publish(packet)
-
-    def _may_take(self, topics: Iterable[str]) -> bool:
-        return not self._is_behind and self._intake.may_take(topics)
-
     def _answered(self) -> None:
         self._remote.flush()
         self._note_taken()
-        if self._is_behind and not self._intake.has_waiting:
-            self._remote.close(AGAIN)
 
     def _note_taken(self) -> None:
         taken = self._intake.taken

@@ -105,6 +105,7 @@ class Client:
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
             beside=beside._intake if beside else None,
+            begin_again=partial(disconnect, reasons.SERVER_BUSY),
         )
         self._multicast = MulticastMember(services, session, permissions, protocol, port, answered)
         self._subscribing = Subscribing(services, session, permissions, self._multicast)

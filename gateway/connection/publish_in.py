@@ -134,6 +134,8 @@ class Answering(Protocol):
 
     def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int, /) -> object: ...
 
+    def has_unanswered(self) -> bool: ...
+
 
 class Intake:
     """Takes the messages that one client publishes over one connection, or that a route's broker sends.
@@ -157,6 +159,8 @@ class Intake:
         realtime: which messages are real-time ones.
         beside: the intake of the same connection for another stream: what comes behind a message that waits waits too,
             since PUBACKs are sent in the order of their PUBLISHes [MQTT-4.6.0-2].
+        begin_again: ends the connection, for the peer to send again what was forgotten because too much waited. None:
+            nothing is forgotten, as acknowledgements do not come behind the messages.
 
     ``taken`` is how many messages were taken.
     """
@@ -177,7 +181,9 @@ class Intake:
         conditions: Conditions | None = None,
         realtime: Realtime = Realtime.NONE,
         beside: "Intake | None" = None,
+        begin_again: Callable[[], None] | None = None,
     ) -> None:
+        self._begin_again = begin_again
         self._realtime = realtime
         self._services = services
         self._protocol = protocol
@@ -234,7 +240,7 @@ class Intake:
             else:
                 for one in work:
                     self._services.log.defer(one)
-        elif self._waiting.messages or not self._take(packet, message):
+        elif self._waiting.holds_up or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
     def _accept_unstored(self, packet: Publish, *work: Work) -> None:
@@ -271,13 +277,10 @@ class Intake:
         """Whether messages wait."""
         return bool(self._waiting.messages)
 
-    @property
-    def has_many_waiting(self) -> bool:
-        """Whether many messages wait, in number or bytes."""
-        return self._waiting.are_many
-
     async def wait_for_room(self) -> None:
-        """Waits while many messages wait, or the owner sends too fast."""
+        """Waits while many messages wait that no acknowledgement of the peer may make room for, or the owner sends too
+        fast.
+        """
         await self._waiting.room.wait()
         await self.wait_for_pace()
 
@@ -397,9 +400,19 @@ class Intake:
         return is_in_summary or self._protocol.protocol_level != MQTT_5
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
-        if not self._waiting.messages:
+        waiting = self._waiting
+        if waiting.has_forgotten or (waiting.are_many and self._reads_on()):
+            waiting.has_forgotten = True
+            return
+        if not waiting.messages:
             self._wait_for_turn()
-        self._waiting.add(self, packet, message, came_ms)
+        waiting.add(self, packet, message, came_ms)
+        if waiting.are_many and not self._reads_on():
+            waiting.room.clear()
+
+    def _reads_on(self) -> bool:
+        """Whether more is read while many messages wait: acknowledgements come behind them, which may make room."""
+        return self._begin_again is not None and (self._is_from_broker or self._protocol.has_unanswered())
 
     def _retry(self) -> None:
         """Takes the messages that have waited, in order, as far as there is room now."""
@@ -411,11 +424,16 @@ class Intake:
             waiting.remove_first()
         if not self._protocol.connected:
             waiting.messages.clear()  # none of them is acknowledged
+        elif waiting.has_forgotten and not waiting.messages and self._begin_again is not None:
+            self._acks.add(self._begin_again)
         self._acks.end()
         if waiting.messages:
             waiting.messages[0][0]._wait_for_turn()
-        if not waiting.are_many:
+        waiting.holds_up = bool(waiting.messages) or waiting.has_forgotten
+        if not waiting.are_many or self._reads_on():
             waiting.room.set()
+        else:
+            waiting.room.clear()
 
     def _wait_for_turn(self) -> None:
         """Tries again when there may be room, or when the commit is over that decides whether a message is known."""
@@ -431,7 +449,7 @@ class Intake:
 
     def may_take(self, topics: Iterable[str]) -> bool:
         """Whether messages of these topics may be stored now without a look at each of them."""
-        if self._waiting.messages or not self._services.log.audience.learn(topics):
+        if self._waiting.holds_up or not self._services.log.audience.learn(topics):
             return False
         if self._conditions is not None and any(map(self._conditions.concern, topics)):
             return False
@@ -484,7 +502,7 @@ class Intake:
             if message.has_passed(self._services.log.hop):
                 self._services.counters.messages_returned += 1
                 self._accept_unstored(packet)
-            elif self._waiting.messages or not self._take(packet, message):
+            elif self._waiting.holds_up or not self._take(packet, message):
                 self._add_waiting(packet, message, batch.received_ms)
 
     def take_pubrels(self, identifiers: list[int]) -> None:

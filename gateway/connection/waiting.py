@@ -1,4 +1,10 @@
-"""Messages of a connection that cannot be stored yet."""
+"""Messages of a connection that cannot be stored yet.
+
+They wait in bounded memory, unacknowledged. Beyond the bound nothing is read from a peer that has nothing to
+acknowledge. From one that has, packets are read on, because its acknowledgements may be what makes room; its messages
+beyond the bound are forgotten, and so are all that come behind them. When all that waits is stored and answered, the
+connection ends, and the peer sends over its next one what was not acknowledged, in its order.
+"""
 
 from typing import Generic, TypeVar
 
@@ -7,7 +13,7 @@ from gateway.signals import Signal
 from wire.codec.packets import Publish
 
 WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
-WAITING_BYTES_MAX = 1024 * 1024  # of these; nothing is read from the client beyond either
+WAITING_BYTES_MAX = 1024 * 1024  # of these
 
 Taker = TypeVar("Taker")
 
@@ -16,23 +22,27 @@ class Waiting(Generic[Taker]):
     """The messages of one connection that cannot be stored yet, in the order in which they came, whatever the streams.
 
     Each has its intake, and the time at which it came. ``room`` is set while more may be read from the client.
+    ``holds_up`` says whether a message that comes now waits behind others, or is forgotten; ``has_forgotten`` whether
+    any was.
     """
+
+    __slots__ = ("_bytes", "has_forgotten", "holds_up", "messages", "room")
 
     def __init__(self) -> None:
         self.messages: list[tuple[Taker, Publish, Message, int]] = []
         self._bytes = 0
+        self.holds_up = self.has_forgotten = False
         self.room = Signal()
         self.room.set()
 
     def add(self, intake: Taker, packet: Publish, message: Message, came_ms: int) -> None:
         self.messages.append((intake, packet, message, came_ms))
         self._bytes += message.size
-        if self.are_many:
-            self.room.clear()
+        self.holds_up = True
 
     def remove_first(self) -> None:
         self._bytes -= self.messages.pop(0)[2].size
 
     @property
     def are_many(self) -> bool:
-        return len(self.messages) >= WAITING_MOST or self._bytes > WAITING_BYTES_MAX
+        return len(self.messages) > WAITING_MOST or self._bytes > WAITING_BYTES_MAX

@@ -138,6 +138,37 @@ async def test_a_full_store_makes_the_broker_wait_and_loses_nothing(tmp_path: Pa
         await until(lambda: route.queue.status().problem == "")
 
 
+async def test_what_is_too_much_to_wait_is_forgotten_and_comes_over_the_next_connection(tmp_path: Path) -> None:
+    """The route reads on meanwhile: what comes behind may be acknowledgements, which make room."""
+    store = StoreConfig(str(tmp_path), max_messages=2, when_full="flow_control")
+    large = [command(number, payload=b"%d" % number + b" " * 20_000) for number in range(3, 103)]
+    async with (
+        scripted_broker() as central,
+        receiving(tmp_path, central.port, {"store": store}, direction="in") as (broker, _),
+    ):
+        reader, device = await subscribed(broker, "reader", "#"), await connected(broker, "device")
+        for payload in (b"1", b"2"):
+            await device.publish("a", payload)
+        full = [await reader.expect(Publish), await reader.expect(Publish)]
+        subscribes = len(central.subscribes)
+        central.command(*large, command(0, 0, payload=b"marker"))
+        assert (await reader.receive()).payload == b"marker"
+        for packet in full:
+            reader.acknowledge(packet)
+        got: list[int] = []
+
+        async def read() -> None:
+            while len(got) < len(large):
+                got.append(int((await reader.receive()).payload))
+
+        reading = asyncio.create_task(read())
+        await until(lambda: len(central.subscribes) > subscribes)
+        assert 0 < len(central.pubacks) < len(large)
+        central.command(*(one for one in large if one.packet_identifier not in central.pubacks))
+        await reading
+        assert got == [one.packet_identifier for one in large]
+
+
 async def test_a_message_that_no_local_client_wants_is_acknowledged_with_success(tmp_path: Path) -> None:
     """Only a server may say that there are no subscribers [MQTT 5, table 3-4]."""
     async with scripted_broker() as central, receiving(tmp_path, central.port, direction="in"):

@@ -115,6 +115,10 @@ class Import:
             if arrival := self._waiting.pop(identifier, None):
                 arrival.acknowledge()
 
+    def has_unanswered(self) -> bool:
+        """Nothing that goes to the other system is answered here."""
+        return False
+
     def puback(self, identifier: int, reason_code: int = SUCCESS, _reason: str = "") -> None:
         """A message is durable, or will never be taken."""
         if reason_code < UNSPECIFIED_ERROR:

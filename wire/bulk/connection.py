@@ -119,6 +119,10 @@ class BulkConnection(Connection):
             return self._receive_window.release_all(identifiers)
         return self._send_window.take_all(identifiers, packet_type)
 
+    def has_unanswered(self) -> bool:
+        """Whether the peer has packets to answer."""
+        return self._send_window.has_any()
+
     def expect_pubrecs(self, identifiers: list) -> None:
         """These QoS 2 messages of the session are to be sent again, and the peer may answer them before that.
 
@@ -396,6 +400,10 @@ class BulkSendWindow(SendWindow):
                     return identifier
                 self._looks[identifier] = state, count, behind
         return None
+
+    def has_any(self) -> bool:
+        """Whether any packet identifier is in use."""
+        return bool(self._states)
 
     def unanswered(self) -> list[int]:
         """Returns the packet identifiers of the messages that were sent and wait for their PUBACK or PUBREC."""

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from gateway.config.schema import SerialConfig, TcpConfig
+from gateway.config.schema import LimitsConfig, QueueConfig, SerialConfig, TcpConfig
 from tests.gateway.support import LONG_S, connected, running, said_of, subscribed, until
 from tools.lab.testing.serial_line import SerialLine
 from wire.codec.packets import Connack, Disconnect, Packet, Puback, Publish, Suback
@@ -49,6 +49,11 @@ class Device:
         event = await asyncio.wait_for(self._event(), LONG_S)
         assert isinstance(event, kind), f"{kind.__name__} expected, got {event!r}"
         return event
+
+    def acknowledge(self, packet: Packet) -> None:
+        """Acknowledges a message of QoS 1; other packets need no answer."""
+        if isinstance(packet, Publish) and packet.packet_identifier is not None:
+            self.protocol.puback(packet.packet_identifier)
 
     async def _event(self) -> Packet | Closed:
         while (event := self.protocol.next_event()) is None:
@@ -161,6 +166,31 @@ async def test_a_backlog_fits_through_a_slow_line(tmp_path: Path) -> None:
             assert packet.payload.startswith(b"%d " % number)
             assert packet.packet_identifier is not None
             device.protocol.puback(packet.packet_identifier)
+            device.advance()
+        device.power_off()
+
+
+async def test_a_device_makes_room_for_what_it_publishes_to_itself(tmp_path: Path) -> None:
+    """It sends as many messages as the Receive Maximum lets it before it acknowledges what it gets."""
+    inflight, count = LimitsConfig().inflight, 2000
+    queue = QueueConfig(max_messages=inflight, when_full="flow_control")
+    async with line() as cable, running(tmp_path, *listeners(cable.near), queue=queue):
+        device = Device(cable.far)
+        await device.expect(Connack)
+        device.protocol.subscribe([("own", 1)])
+        device.advance()
+        await device.expect(Suback)
+        for _ in range(inflight):
+            device.protocol.publish("own", b"")
+        device.advance()
+        came = [await device.expect(Packet) for _ in range(2 * inflight)]
+        for _ in range(count):
+            device.protocol.publish("own", b"")
+        for packet in came:
+            device.acknowledge(packet)
+        device.advance()
+        for _ in range(2 * count):
+            device.acknowledge(await device.expect(Packet))
             device.advance()
         device.power_off()
 
