@@ -88,7 +88,8 @@ class Broker:
         self._access_control.access.other_gateways = self.network.gateways
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
-        self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast)
+        lines = self.listeners.missing_lines
+        self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast, lines)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._closing = False

@@ -34,7 +34,8 @@ class Counters:
 
     ``messages_*`` are PUBLISHes, by QoS; ``packets_*`` are control packets of all kinds. ``payload_bytes_*`` are those
     of the PUBLISHes, ``bytes_*`` all of MQTT. ``connections_refused`` counts by reason code. ``messages_dropped``
-    counts by the kind of the range that is left in the store.
+    counts by the kind of the range that is left in the store. ``beyond_limits`` counts the messages among them
+    that were dropped beyond a limit of their consumer: those of routes, and those of all other consumers.
     """
 
     connections_opened: int = 0
@@ -62,6 +63,7 @@ class Counters:
     link_states_received: int = 0
     qos_0_stored: int = 0
     messages_dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(DROP_REASONS, 0))
+    beyond_limits: list[int] = field(default_factory=lambda: [0, 0])
     commit_s: Histogram = field(default_factory=lambda: Histogram(COMMIT_BOUNDS_S))
 
     def note_received(self, qos: int, payload_size: int, count: int = 1) -> None:
@@ -73,6 +75,12 @@ class Counters:
         """Counts PUBLISHes that were sent, and the bytes of all their payloads."""
         self.messages_sent[qos] += count
         self.payload_bytes_sent += payload_size
+
+    def note_dropped(self, reason: str, consumer: str) -> None:
+        """Counts a message that one consumer does not get."""
+        self.messages_dropped[reason] += 1
+        if reason == "evicted":
+            self.beyond_limits[not consumer.removeprefix("backfill/").startswith("route/")] += 1
 
     def refused(self, reason_code: int) -> None:
         """Counts a connection that was refused with a reason code."""
@@ -95,6 +103,7 @@ class RouteState:
     (unix time); "" and 0: it did not yet.
     ``backfill_messages`` counts those of ``backlog_messages`` that are in the backfill of a route that sends fresh
     messages first.
+    ``login_refused`` is why the other broker refuses the route's login; "": it does not, or it cannot be reached.
     ``fault`` says which unexpected failure of the gateway itself ended the newest attempt ("": none did).
     ``qos_0_sent`` and ``qos_0_dropped`` count messages of QoS 0 that were not stored for the route.
     ``received_messages`` counts the messages that came down. ``receive_problem`` says what does not come down over this
@@ -114,6 +123,7 @@ class RouteState:
     qos_0_dropped: int = 0
     stands: str = ""
     fault: str = ""
+    login_refused: str = ""
     arrived_per_s: float = 0.0
     last_error: str = ""
     last_error_ms: int = 0

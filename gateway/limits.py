@@ -105,6 +105,7 @@ class Limits:
         self._discarding: asyncio.Task[None] | None = None
         self._dropping: asyncio.TimerHandle | None = None  # until that is over
         self.drops = UnseenDrops(log.folder)
+        self._route_drops = 0  # beyond limits of routes, as far as they are noted
         self._dirty = False
         self._uncounted: dict[Cursor, None] = {}
         self._counting: asyncio.Task[None] | None = None
@@ -165,6 +166,7 @@ class Limits:
 
     def note_committed(self, cursors: Iterable[Cursor]) -> None:
         """Messages have become durable that may be for these cursors."""
+        self._note_route_drops()
         if self._is_open:
             self._discard(cursors)
 
@@ -326,6 +328,7 @@ class Limits:
     @property
     def drop_problem(self) -> str:
         """Says that acknowledged messages are dropped, or were and no operator has seen it; "" if not."""
+        self._note_route_drops()
         if self._dropping is not None:
             return self._words(FULL_NOTES["discard_old"])
         if self.drops.since:
@@ -333,6 +336,20 @@ class Limits:
                 f"acknowledged messages were dropped since {self.drops.since}: `holdfast gateway seen` ends this line"
             )
         return ""
+
+    @property
+    def drop_note(self) -> str:
+        """How many messages sessions have lost to their limits since the start, as is configured; "" for none."""
+        _, count = self._log.counters.beyond_limits
+        text = "messages beyond the limits of sessions ([queue], [[topic]]) were dropped for these since the start"
+        return f"{count:,} {text}" if count else ""
+
+    def _note_route_drops(self) -> None:
+        """Notes that a route has lost messages to a limit: the next broker never gets these readings."""
+        count, _ = self._log.counters.beyond_limits
+        if count > self._route_drops:
+            self._route_drops = count
+            self.drops.note()
 
     def _words(self, what: str) -> str:
         """Returns a text about a full store, with what fills its disk if that is full too."""

@@ -52,6 +52,14 @@ class Listeners:
         """Returns for the log where each listener listens: its kind and its address, path or device."""
         return [_place_of(config, listener) for config, listener in zip(self._configs, self.all, strict=True)]
 
+    def missing_lines(self) -> list[tuple[str, str]]:
+        """Returns the serial ports that cannot be used now, each with the reason."""
+        pairs = zip(self._configs, self.all, strict=True)
+        found = [
+            (config.device, getattr(one, "problem", "")) for config, one in pairs if isinstance(config, SerialConfig)
+        ]
+        return [(device, problem) for device, problem in found if problem]
+
     async def close(self) -> None:
         """Closes all listeners, and waits until the clients have read what was sent last."""
         for listener in self.all:

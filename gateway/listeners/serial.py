@@ -37,6 +37,8 @@ class SerialListener:
         config: the serial port.
         anonymous: whether a client without an account may log in here.
         connect: called with the port of each stream of the link.
+
+    ``problem`` is why the port cannot be used now; "" while it is open.
     """
 
     def __init__(self, config: SerialConfig, *, anonymous: bool, connect: Callable[[Port], None]) -> None:
@@ -45,6 +47,7 @@ class SerialListener:
         self._connect = connect
         self._task: asyncio.Task[None] | None = None
         self._line: SerialLine | None = None
+        self.problem = ""
 
     async def open(self) -> None:
         """Begins to use the serial port, and waits for it if it is missing."""
@@ -70,9 +73,11 @@ class SerialListener:
             self._line = None
             try:
                 with self._open_device() as device:
+                    self.problem = ""
                     self._line = SerialLine(device, self._connect, anonymous=self._anonymous)
                     await self._line.run()
             except (OSError, ValueError) as error:
+                self.problem = str(error)
                 if self._line is not None and self._line.heard:
                     complained = False
                     backoff.reset()

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,11 +69,18 @@ class Overview:
         publishing: has the gateway's own retained messages.
         links: the links to neighbours in each stream.
         multicast: the multicast groups.
+        lines: returns the serial ports that cannot be used now, each with the reason.
     """
 
     def __init__(
-        self, streams: list[ObservedStream], publishing: Publishing, links: list[Links], multicast: Multicast
+        self,
+        streams: list[ObservedStream],
+        publishing: Publishing,
+        links: list[Links],
+        multicast: Multicast,
+        lines: Callable[[], list[tuple[str, str]]],
     ) -> None:
+        self._lines = lines
         self._streams = streams
         self._publishing = publishing
         self._links = links
@@ -116,9 +123,12 @@ class Overview:
 
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
-        full = [one.say(note) for one in self._streams if (note := one.limits.full_note)]
+        stores = [
+            one.say(note) for one in self._streams for note in (one.limits.full_note, one.limits.drop_note) if note
+        ]
         return (
-            full
+            stores
+            + [f"serial port {device}: {problem}" for device, problem in self._lines()]
             + [
                 f"route {route.name}: {route.refused_messages} refused messages are set aside"
                 for route in self.routes
@@ -134,7 +144,7 @@ class Overview:
         routes = [
             f"route {route.name}: {problem}"
             for route in self.routes
-            for problem in (route.fault, route.stands, route.receive_problem)
+            for problem in (route.fault, route.login_refused, route.stands, route.receive_problem)
             if problem
         ]
         networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)

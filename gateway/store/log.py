@@ -327,7 +327,7 @@ class MessageLog:
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
-        self.counters.messages_dropped[reason] += 1
+        self.counters.note_dropped(reason, consumer)
         self._maintenance.drop(reason, consumer, message)
 
     def leave_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None:

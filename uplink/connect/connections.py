@@ -13,6 +13,10 @@ FAULT_ENDS_S = 60.0  # in one connection without a failure of our own, until it 
 logger = logging.getLogger(__name__)
 
 
+class LoginRefused(Exception):
+    """The server refuses the login of the route, and will until an operator changes a configuration or an account."""
+
+
 class Connections:
     """Makes a route's connections, and tells the log and the route's state why each has failed or ended.
 
@@ -43,6 +47,7 @@ class Connections:
 
     def note_connected(self, server: str) -> None:
         """A connection to a server, by its URL, carries messages from now on."""
+        self._state.login_refused = ""
         self._state.connected, self._state.server = True, server
         self._state.reconnects += self._has_connected
         self._has_connected = True
@@ -54,6 +59,7 @@ class Connections:
         except self._losses as error:
             self._end_fault()
             self._state.note_error(str(error))
+            self._state.login_refused = str(error) if isinstance(error, LoginRefused) else ""
             if str(error) != self.problem:
                 self.problem = str(error)
                 logger.warning("route %s: %s; storing meanwhile", self._route, self.problem)

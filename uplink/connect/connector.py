@@ -14,6 +14,7 @@ from typing import NamedTuple
 from gateway.routes import ANEW_PROPERTY, ConfigError, reason_of
 from uplink.config import RouteConfig
 from uplink.connect.budget import Budget
+from uplink.connect.connections import LoginRefused
 from uplink.connect.credentials import Credentials
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote, Step
@@ -25,13 +26,26 @@ from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
 from wire.identity import KEEP, RECEIVE, WISH_PROPERTY
 from wire.reasons import (
+    BAD_AUTHENTICATION_METHOD,
+    BAD_USER_NAME_OR_PASSWORD,
+    BANNED,
+    CLIENT_IDENTIFIER_NOT_VALID,
     MALFORMED_PACKET,
+    NOT_AUTHORIZED,
     SERVER_MOVED,
     SUCCESS,
     UNSUPPORTED_PROTOCOL_VERSION,
     USE_ANOTHER_SERVER,
 )
 
+REFUSALS = (
+    CLIENT_IDENTIFIER_NOT_VALID,
+    BAD_USER_NAME_OR_PASSWORD,
+    NOT_AUTHORIZED,
+    BANNED,
+    BAD_AUTHENTICATION_METHOD,
+)
+"""The reason codes of a login that will be refused again."""
 CONNECT_DEADLINE_S = 10.0
 RECEIVE_MAXIMUM = 1000  # asked for; mosquitto 2.0.11 sends more when a session with a long queue goes on
 REFERENCES_MOST = 3  # that are followed, one after the other
@@ -45,6 +59,10 @@ logger = logging.getLogger(__name__)
 
 class LinkDown(Exception):
     """The connection to the next broker could not be made, or is over; the text says why."""
+
+
+class NotLetIn(LinkDown, LoginRefused):
+    """The broker refuses our login."""
 
 
 class Unanswered(LinkDown):
@@ -125,17 +143,19 @@ class Connector:
         await self._wait_for_leave()
         password, context = await self._read_credentials()
         reasons: list[str] = []
+        refusals = 0
         for server in self._in_order():
             try:
                 accepted = await self._follow(server, password, context)
             except LinkDown as error:
+                refusals += isinstance(error, NotLetIn)
                 reasons.append(f"{server}: {error}" if self._config.fallbacks else str(error))
             else:
                 await self._take_up(accepted.server, accepted.remote)
                 keeping = self._keep(accepted.server, accepted.remote, context)
                 self._keeper = asyncio.get_running_loop().create_task(keeping)
                 return accepted
-        raise LinkDown("; ".join(reasons))
+        raise (NotLetIn if refusals == len(reasons) else LinkDown)("; ".join(reasons))
 
     async def close(self) -> None:
         """Returns once the last connection, which has ended, is noted."""
@@ -411,6 +431,8 @@ def _failure(remote: Remote, server: Server) -> LinkDown:
         return Unanswered(f"no CONNACK came: {text}") if remote.has_begun else LinkDown(text)
     if closed.reason_code == MALFORMED_PACKET:
         return LinkDown(f"it may be no MQTT broker: {text}")
+    if closed.reason_code in REFUSALS:
+        return NotLetIn(text)
     if closed.reason_code in (USE_ANOTHER_SERVER, SERVER_MOVED):
         return Referred(text, list(servers_referred_to(closed.server_reference, server)))
     return WrongVersion(text) if closed.reason_code == UNSUPPORTED_PROTOCOL_VERSION else LinkDown(text)
