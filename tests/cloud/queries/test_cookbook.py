@@ -122,7 +122,6 @@ def test_pandas_and_spark(tables: Path, spark: SparkSession) -> None:
 
 
 def test_polars(tables: Path) -> None:
-    pytest.importorskip("polars")
     assert run("polars", tables=tables)["means"]["value"].to_list() == [pytest.approx(30.0 / 6)]
 
 
