@@ -157,7 +157,8 @@ class Message:
     @property
     def content_size(self) -> int:
         """The bytes that it counts for in a backlog: payload, topic name and properties."""
-        return len(self.payload) + len(self.topic) + self.properties_size
+        size = len(self.payload) + len(self.topic)  # asked for each delivery, so it calls nothing in vain
+        return size + memory_size(self.properties) if self.properties else size
 
     @property
     def properties_size(self) -> int:

@@ -23,7 +23,7 @@ from itertools import count, takewhile
 from typing import Protocol
 
 from gateway.delivery.retained_cursor import RetainedCursor
-from gateway.delivery.window import Window, is_plain
+from gateway.delivery.window import Window, plain_ones
 from gateway.message import Message
 from gateway.pace import Slice
 from gateway.signals import Signal
@@ -320,7 +320,7 @@ class Sender:
                 window.flush()
                 continue
             source.is_sending = True
-            source.held.update(delivery.packet_identifier for delivery in deliveries)
+            source.held.update([delivery.packet_identifier for delivery in deliveries])
             if shared := source.shared:
                 deliveries = [_by(shared, delivery) for delivery in deliveries]
             if (most := max(1, window.protocol.maximum_qos_peer)) < 2:
@@ -365,7 +365,10 @@ class Sender:
 
     def _send_runs(self, source: _Source, pieces: Sequence[Piece]) -> list[Delivery]:
         """Sends the runs at the beginning, each in one piece; returns the other deliveries."""
-        deliveries: list[Delivery] = []
+        deliveries = [piece for piece in pieces if not isinstance(piece, DeliveryRun)]
+        if len(deliveries) == len(pieces):  # as to each client
+            return deliveries
+        deliveries = []
         for piece in pieces:
             if not isinstance(piece, DeliveryRun):
                 deliveries.append(piece)
@@ -381,7 +384,7 @@ class Sender:
     def _send_together(self, source: _Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
         """Sends the plain deliveries of one QoS at the beginning in one piece; returns how many these are."""
         qos = deliveries[0].qos
-        plain = list(takewhile(partial(is_plain, qos), deliveries))
+        plain = plain_ones(qos, deliveries)
         if qos == 2:
             plain = list(takewhile(lambda delivery: delivery.packet_identifier in flows, plain))
             identifiers = [flows[delivery.packet_identifier].packet_identifier for delivery in plain]

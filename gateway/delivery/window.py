@@ -179,7 +179,7 @@ class Window:
         if not protocol.publish_all(identifiers, encoded, longest, qos):
             return False
         if self._counters is not None:
-            self._counters.note_sent(qos, sum(len(message.payload) for message in messages), len(messages))
+            self._counters.note_sent(qos, sum([len(message.payload) for message in messages]), len(messages))
         return True
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
@@ -285,10 +285,17 @@ class Window:
             self.protocol.pubrel_all(packet_identifiers)
 
 
-def is_plain(wanted_qos: int, delivery: Delivery) -> bool:
-    """Whether a delivery at this QoS, 1 or 2, looks the same to all that get it: neither DUP, RETAIN nor expiry."""
-    _, _, message, dup, qos, retain, identifiers, _ = delivery
-    return qos == wanted_qos > 0 and not (dup or retain or identifiers or message.retain or message.expires_ms)
+def plain_ones(wanted_qos: int, deliveries: list[Delivery]) -> list[Delivery]:
+    """Returns the deliveries at the beginning that are of this QoS, 1 or 2, and look the same to all that get them.
+
+    They have neither DUP, RETAIN nor expiry.
+    """
+    if not wanted_qos:
+        return []
+    for number, (_, _, message, dup, qos, retain, identifiers, _) in enumerate(deliveries):
+        if qos != wanted_qos or dup or retain or identifiers or message.retain or message.expires_ms:
+            return deliveries[:number]
+    return deliveries
 
 
 def encode_publishes(
@@ -321,7 +328,8 @@ def encode_publishes(
     halves = [
         _split(message, level, qos, has_identity, hop, alias=alias)
         if alias
-        else (message.halves or {}).get(form_here) or _split_once(message, level, qos, has_identity, hop)
+        else (message.halves and message.halves.get(form_here))
+        or _split_once(message, level, qos, has_identity, hop)
         for message, alias in zip(messages, aliases or repeat(0), strict=False)
     ]
     return join_publishes(halves, identifiers)

@@ -252,9 +252,12 @@ class Cursor(Taker):
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
         """Deliveries arrived; returns how many of them were on the way."""
         arrived: list[InFlight] = []
+        are_usual = not (self._late or self._evicted)
         for packet_identifier in packet_identifiers:
             if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
                 arrived.append(unacknowledged)
+                if are_usual:
+                    continue
                 self._late.pop(packet_identifier, None)
                 if evicted := self._evicted.pop(packet_identifier, None):
                     evicted.arrived()
@@ -496,12 +499,13 @@ class Cursor(Taker):
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
         drops, tells, slice_ = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs, Slice()
+        not_from, changed = self.not_from, self.rights.changed
         for position, message in upcoming:
             if len(deliveries) == limit:
                 break
             kind = message.topic, message.qos, message.retain
             is_known = position > usual_from and kind in grants
-            if message.publisher in self.not_from:
+            if not_from and message.publisher in not_from:
                 grant = None
             elif (drops is not None or not is_known) and position > upcoming[0][0] and slice_.is_over:
                 break
@@ -516,7 +520,7 @@ class Cursor(Taker):
                 continue
             if position in passed:
                 del passed[position]
-            elif position <= self.rights.changed and not self.rights.may_receive(message.topic):
+            elif position <= changed and not self.rights.may_receive(message.topic):
                 self._log.drop(FILTERED, self.consumer, message)
             elif drops is not None and (reason := drops(message)):
                 self._pass_over(reason, position, message)

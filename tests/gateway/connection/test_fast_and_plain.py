@@ -184,7 +184,7 @@ async def test_it_is_the_same_by_the_hot_path_and_packet_by_packet(
                 patch.setattr(BulkReader, "feed", noting_feed)
                 if way == "plain":
                     patch.setattr(BulkConnection, "takes_bulk", False)
-                    patch.setattr(sender, "is_plain", lambda qos, delivery: False)
+                    patch.setattr(sender, "plain_ones", lambda qos, deliveries: [])
                 async with running(folder) as broker:
                     keeper = await connected(broker, "keeper")
                     await keeper.subscribe("#")  # and acknowledges nothing, so that nothing is trimmed

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from gateway.delivery.window import encode_publishes, is_plain
+from gateway.delivery.window import encode_publishes, plain_ones
 from gateway.message import Message, identity_properties, plain_properties
 from gateway.store import Delivery
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Decoder, Packet, Publish
@@ -66,9 +66,9 @@ def decoded(data: bytes) -> Iterator[Packet | None]:
 
 def test_a_delivery_that_differs_between_subscribers_is_not_plain() -> None:
     plain = Delivery(1, 1, Message("a", b""), False, 1)
-    assert is_plain(1, plain)
-    assert is_plain(2, plain._replace(qos=2))
-    assert not is_plain(0, plain._replace(qos=0))
+    assert plain_ones(1, [plain]) == [plain]
+    assert plain_ones(2, [plain._replace(qos=2)])
+    assert not plain_ones(0, [plain._replace(qos=0)])
     for other in (
         plain._replace(qos=0),
         plain._replace(qos=2),
@@ -78,4 +78,4 @@ def test_a_delivery_that_differs_between_subscribers_is_not_plain() -> None:
         plain._replace(message=Message("a", b"", retain=True)),
         plain._replace(message=Message("a", b"", expires_ms=5)),
     ):
-        assert not is_plain(1, other)
+        assert plain_ones(1, [plain, other, plain]) == [plain]

@@ -157,6 +157,13 @@ def process_io(pid: int, key: str) -> int:
     return int(dict(line.split(": ") for line in text.splitlines())[key])
 
 
+def process_times_s(pid: int) -> tuple[float, float]:
+    """The processor time that a process has used so far, in seconds: by itself, and by the kernel. Raises OSError."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    tick = os.sysconf("SC_CLK_TCK")
+    return int(fields[11]) / tick, int(fields[12]) / tick
+
+
 def _is_listening(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()

@@ -51,12 +51,13 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
     memory = stack.enter_context(mosquitto(folder / "memory"))
     generator = Generator(ours)
     for count, level in [*((count, MQTT_3_1_1) for count in SUBSCRIBERS), (1, MQTT_5)]:
-        theirs = generator.load(memory, level=level, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
-        rate = generator.load(ours, level=level, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
-        bar, allowed = LEAST_TIMES_MEMORY * theirs, LEAST_OF_SYNC * WINDOW / sync_s(folder)
+        task = {"level": level, "subscribers": count, "window": WINDOW, "seconds": seconds}
+        theirs, mine = generator.load(memory, **task), generator.load(ours, **task)
+        bar, allowed = LEAST_TIMES_MEMORY * theirs["rate"], LEAST_OF_SYNC * WINDOW / sync_s(folder)
         name = f"to {count} subscriber{'s' if count > 1 else ''}" + (" over MQTT 5" if level == MQTT_5 else "")
-        name += ", as the disk allows" if allowed < bar else ""
-        yield Figure(name, "messages/s", rate, theirs, min(bar, allowed))
+        limit = ", as the disk allows" if allowed < bar else ""
+        yield Figure(name + limit, "messages/s", mine["rate"], theirs["rate"], min(bar, allowed))
+        yield Figure(f"{name}, processor time for a message", "us", mine["broker_us"], theirs["broker_us"])
     for count in ONCE_SUBSCRIBERS:
         theirs = generator.load(memory, qos=2, subscribers=count, window=WINDOW, seconds=seconds)["rate"]
         rate = generator.load(ours, qos=2, subscribers=count, window=WINDOW, seconds=seconds)["rate"]

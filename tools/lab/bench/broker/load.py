@@ -13,6 +13,7 @@ from typing import Any
 
 from tools.lab.bench.broker.client import Client, Counter, Poller, Publisher, Subscriber, SubscriberOnce
 from tools.lab.bench.broker.packets import Publishes
+from tools.lab.testing.process import process_times_s
 from wire.codec.packets import MQTT_3_1_1
 
 WARM_UP_S = 0.5
@@ -31,10 +32,11 @@ class Task:
     ``rate`` is in messages/s, 0 for as fast as the window allows. ``is_kept``: the broker keeps the messages for an
     offline subscriber. ``others``: the number of wildcard subscriptions, with those of the subscribers. ``next_port``:
     the subscribers are clients of the broker at this port, at QoS 0. ``from_device``: the messages have the properties
-    of a device's messages.
+    of a device's messages. ``broker`` is the broker's process.
     """
 
     port: int
+    broker: int
     publishers: int = 1
     window: int = 200
     qos: int = 1
@@ -114,12 +116,13 @@ def _at_full_speed(
 
     fill()
     poller.run(_warm_up_s(task), fill)
-    before, cpu = done(), time.process_time()
+    before, cpu, broker_before = done(), time.process_time(), sum(process_times_s(task.broker))
     is_done = (lambda: done() >= task.count) if task.count else (lambda: False)
     seconds = poller.run(math.inf if task.count else task.seconds, fill, is_done)
-    cpu = time.process_time() - cpu
-    rate = (done() - before) / seconds
-    return {"messages": done() - before, "with_warm_up": done(), "rate": rate, "generator_cpu": cpu / seconds}
+    cpu, broker_s = time.process_time() - cpu, sum(process_times_s(task.broker)) - broker_before
+    count, rate = done() - before, (done() - before) / seconds
+    result = {"messages": count, "with_warm_up": done(), "rate": rate, "generator_cpu": cpu / seconds}
+    return {**result, "broker_us": 1e6 * broker_s / max(count, 1)}
 
 
 def _paced(task: Task, poller: Poller, publisher: Publisher, subscribers: list[Subscriber]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tools.lab.bench.broker.load import Task
 from tools.lab.bench.figure import Figure
 from tools.lab.strace import slowed
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process, ProcessFailed, process_io
+from tools.lab.testing.process import Process, ProcessFailed, process_io, process_times_s
 
 BROKER_CORE, GENERATOR_CORE = 0, 1
 LOAD_DEADLINE_S = 900.0
@@ -31,6 +31,7 @@ path = "store"
 commit_interval_ms = {interval_ms}
 [limits]
 kept_bytes = 1_000_000_000
+inflight = 1000
 [[listener]]
 kind = "tcp"
 port = {port}
@@ -87,16 +88,11 @@ class Program:
 
     def cpu_s(self) -> float:
         """Returns the processor time used so far, in seconds."""
-        return sum(self._times_s())
+        return sum(process_times_s(self.pid))
 
     def user_s(self) -> float:
         """Returns the processor time used so far by the program itself, without the kernel's, in seconds."""
-        return self._times_s()[0]
-
-    def _times_s(self) -> tuple[float, float]:
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        tick = os.sysconf("SC_CLK_TCK")
-        return int(fields[11]) / tick, int(fields[12]) / tick
+        return process_times_s(self.pid)[0]
 
 
 class Broker(Program):
@@ -207,7 +203,8 @@ def bare_server(folder: Path) -> Iterator[Broker]:
 
 def load(broker: Broker, **task: Any) -> dict[str, Any]:
     """Runs the generator against a broker; returns what it measured. Raises BenchUnavailable."""
-    argv = [sys.executable, "-m", "tools.lab.bench.broker.load", json.dumps(asdict(Task(port=broker.port, **task)))]
+    text = json.dumps(asdict(Task(port=broker.port, broker=broker.pid, **task)))
+    argv = [sys.executable, "-m", "tools.lab.bench.broker.load", text]
     done = subprocess.run(
         _pinned(argv, GENERATOR_CORE),
         env=_environment(),
