@@ -91,7 +91,7 @@ class Broker:
         lines = self.listeners.missing_lines
         self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast, lines)
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
-        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._connections: dict[asyncio.Task[None], Connection] = {}
         self._closing = False
         self._tell_streams()
         if config.network.streams == "any":
@@ -178,12 +178,12 @@ class Broker:
         await self._catch_up()
         for stream in self.streams:
             await stream.write_all()
-        for connection in list(self._connections):
+        for connection in list(self._connections.values()):
             connection.disconnect(reasons.SERVER_SHUTTING_DOWN)
         await self.listeners.close()
         self._announcer.close()
         if self._connections:
-            await asyncio.wait(self._connections.values())
+            await asyncio.wait(self._connections)
         self._timers.close()
         for stream in self.streams:
             await stream.close()
@@ -197,7 +197,7 @@ class Broker:
         """Lets the connections act on what has come: a message whose PUBACK is not read goes to its client again."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_S):
-                for connection in list(self._connections):
+                for connection in list(self._connections.values()):
                     await connection.caught_up()
 
     def reload(self) -> None:
@@ -225,7 +225,7 @@ class Broker:
                     stream.change_rights(access)
         for stream in self.streams:
             stream.reconsider_rights()
-        for connection in list(self._connections):
+        for connection in list(self._connections.values()):
             if connection.user in changed:
                 connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
 
@@ -235,12 +235,13 @@ class Broker:
             return port.close()
         self.counters.connections_opened += 1
         connection = Connection(self.services, port, stream)
-        task = self._connections[connection] = asyncio.get_running_loop().create_task(connection.serve())
-        task.add_done_callback(partial(self._served, connection))
+        task = asyncio.get_running_loop().create_task(connection.serve())
+        self._connections[task] = connection
+        task.add_done_callback(self._served)
         return None
 
-    def _served(self, connection: Connection, task: asyncio.Task[None]) -> None:
-        del self._connections[connection]
+    def _served(self, task: asyncio.Task[None]) -> None:
+        connection = self._connections.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s: unexpected failure, other connections go on", connection.name, exc_info=error)
 

@@ -58,6 +58,8 @@ class Holding:
         holdings: counts them by owner.
     """
 
+    __slots__ = ("_holdings", "_size", "owner")
+
     def __init__(self, holdings: Holdings) -> None:
         self._holdings: Holdings | None = holdings
         self.owner = ""

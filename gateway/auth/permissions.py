@@ -15,7 +15,7 @@ from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
 
-Decisions = list[tuple[bool, Levels]]
+Decisions = tuple[tuple[bool, Levels], ...]
 
 
 class Access:
@@ -59,7 +59,6 @@ class Permissions:
 
     __slots__ = (
         "_access",
-        "_bridge_state",
         "_client_id",
         "_identify",
         "_may_publish",
@@ -80,7 +79,6 @@ class Permissions:
         self._access = access
         self._client_id = client_id
         self.owns_client_id = True
-        self._bridge_state = f"$SYS/broker/connection/{client_id}/state"
         self._read_rules()
 
     def in_stream(self, stream: str) -> "Permissions":
@@ -237,11 +235,12 @@ class Permissions:
     def _decisions(self, action: str) -> Decisions:
         """In a stream only rules that name streams count: ``$SYS/#`` stands for the gateway's own topics."""
         found = _decisions(self._rules or (), action, self.user, self._client_id)
-        return [one for one in found if one[1][:2] == self._prefix[:2]] if self._prefix else found
+        return tuple(one for one in found if one[1][:2] == self._prefix[:2]) if self._prefix else found
 
     def _learn(self, known: dict[str, bool], decisions: Decisions, topic: str) -> bool:
         levels = split(topic)
-        if known is self._may_publish and levels[0] == "$SYS" and topic != self._bridge_state:
+        bridge_state = f"$SYS/broker/connection/{self._client_id}/state"
+        if known is self._may_publish and levels[0] == "$SYS" and topic != bridge_state:
             answer = False  # the gateway's own topics
         elif topic.startswith(RESERVED_TOPICS):
             answer = False
@@ -279,7 +278,7 @@ def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id
     If a name cannot be filled in, a rule that allows is left out, and a rule that denies denies everything after it: a
     client cannot gain rights by the choice of its names.
     """
-    decisions: Decisions = []
+    decisions: list[tuple[bool, Levels]] = []
     for rule in rules:
         if action not in rule.actions or not rule.is_for(user):
             continue
@@ -288,7 +287,7 @@ def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id
             decisions.append((rule.allows, levels))
         elif not rule.allows:
             break
-    return decisions
+    return tuple(decisions)  # that of no rules takes no memory
 
 
 def _allows_some(decisions: Decisions, wanted: Levels) -> bool:

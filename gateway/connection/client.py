@@ -112,7 +112,7 @@ class Client:
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
-        naming = Naming(services.stream, session.namings, partial(_namings, services, session))
+        naming = Naming(services.stream, session.namings, self._namings)
         peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
         shift, window = services.shifts.of(session.holding.owner), beside._window if beside else None
         self._window: Window = Window(
@@ -277,8 +277,7 @@ class Client:
             logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
         return refused
 
-
-def _namings(services: Services, session: Session, topic: str) -> list[tuple[str, str]]:
-    """Returns the filters of a session that may match a topic name, each with how it names its stream."""
-    own = services.log.audience.takers(topic).get(session.cursor, ())
-    return [(one.topic_filter, one.naming) for one in (*own, *session.shared.values())]
+    def _namings(self, topic: str) -> list[tuple[str, str]]:
+        """Returns the session's filters that may match a topic name, each with how it names its stream."""
+        own = self._services.log.audience.takers(topic).get(self._session.cursor, ())
+        return [(one.topic_filter, one.naming) for one in (*own, *self._session.shared.values())]

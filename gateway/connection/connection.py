@@ -5,7 +5,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused, will_of
@@ -83,6 +82,7 @@ class Connection:
         self._session: Session | None = None
         self._visits: Visits | None = None
         self._is_session_new = False
+        self._link_end: ListeningEnd | None = None
         self._client: Parts | None = None
         self._awaits_client = True  # False: the client waits for us
         self._turns: asyncio.Event | None = None  # while a task waits until all that has come is handled
@@ -300,20 +300,16 @@ class Connection:
         end = await self._begin_link(session)
         if self._is_over():
             return
-        make = partial(self._make_client, end)
-        self._client = Parts(services, session, admitted.permissions, visits, self._protocol, make)
+        self._link_end = end
+        self._client = Parts(services, session, admitted.permissions, visits, self._protocol, self._make_client)
         admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
         admitted.packet.properties.pop(properties.USER_PROPERTY, None)
 
     def _make_client(
-        self,
-        end: ListeningEnd | None,
-        services: Services,
-        session: Session,
-        permissions: Permissions,
-        beside: Client | None,
+        self, services: Services, session: Session, permissions: Permissions, beside: Client | None
     ) -> Client:
         """Makes the client of one stream. The fast path is for topics that name no stream."""
+        end = self._link_end if beside is None else None
         return Client(
             services,
             self._protocol,
@@ -325,8 +321,8 @@ class Connection:
             answered=self._flush_unless_ended,
             failed=self._fail,
             disconnect=self.disconnect,
-            realtime=self._realtime(end if beside is None else None),
-            end=end if beside is None else None,
+            realtime=self._realtime(end),
+            end=end,
             beside=beside,
         )
 

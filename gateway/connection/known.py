@@ -27,6 +27,8 @@ class KnownMessages:
         copies: the copies of the link, if another gateway sends them.
     """
 
+    __slots__ = ("_client_id", "_copies", "_services", "_told")
+
     def __init__(self, services: Services, client_id: str, copies: Copies | None) -> None:
         self._services = services
         self._client_id = client_id

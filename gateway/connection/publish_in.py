@@ -56,10 +56,11 @@ class Topics(dict[bytes, str]):
     ``origins`` are those of identities that it has brought and may bring; with GATEWAY_MARK, gateways it vouches for.
     """
 
-    _rules: object = None
-    _gateways = 0
+    __slots__ = ("_gateways", "_rules", "origins")
 
     def __init__(self) -> None:
+        self._rules: object = None
+        self._gateways = 0
         self.origins: dict[bytes, None] = {}
 
     def keep_to(self, access: Access) -> None:

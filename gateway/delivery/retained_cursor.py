@@ -31,6 +31,20 @@ class RetainedCursor:
         durable: whether the session outlives the process.
     """
 
+    __slots__ = (
+        "_account",
+        "_handed_out",
+        "_handed_over",
+        "_is_expecting",
+        "_log",
+        "_numbers",
+        "_owed",
+        "_queue",
+        "_topics",
+        "durable",
+        "superseded",
+    )
+
     consumer = ""  # of the flows of retained messages
 
     def __init__(self, log: MessageLog, owed: dict[Owed, None], account: Account, *, durable: bool) -> None:

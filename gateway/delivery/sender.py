@@ -125,7 +125,7 @@ class Sender:
             self._resumed.set()
         self.retained = retained
         self.send_retained()
-        cursor.wake_with(partial(self._feed_from, cursor))
+        cursor.wake_with(self._feed_own)
 
     def open_source(self, cursor: Cursor, shared: Subscription) -> None:
         """Begins to send from a group's cursor, or goes on with another subscription."""
@@ -144,6 +144,9 @@ class Sender:
             self.open_source(cursor, shared)
             if slice_.is_over:
                 await slice_.give_way()
+
+    def _feed_own(self) -> None:
+        self._feed_from(self._cursor)
 
     def _feed_from(self, cursor: OwnCursor | RetainedCursor) -> None:
         """Messages wait in a cursor."""

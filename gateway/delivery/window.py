@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, repeat
 from typing import Any, Protocol
 
@@ -114,7 +113,6 @@ class Window:
         self._shift = shift
         self._has_identity = peer.has_identity
         self._hop = peer.hop
-        self.properties_of = partial(identity_properties, hop=peer.hop)
         self._naming = peer.naming
         self._flight: _Flight = _Flight() if beside is None else beside._flight
         self._flight.outgoings.append(outgoing)
@@ -157,6 +155,10 @@ class Window:
             self.drop(OVERSIZE, message)
             return False
         return True
+
+    def properties_of(self, message: Message, identifiers: Sequence[int]) -> dict[int, Any]:
+        """Returns the properties of a message with its identity and provenance."""
+        return identity_properties(message, identifiers, hop=self._hop)
 
     def publish_together(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> bool:
         """Sends plain messages of one QoS in one piece; False, and none is sent, where each goes by itself.
@@ -328,8 +330,7 @@ def encode_publishes(
     halves = [
         _split(message, level, qos, has_identity, hop, alias=alias)
         if alias
-        else (message.halves and message.halves.get(form_here))
-        or _split_once(message, level, qos, has_identity, hop)
+        else (message.halves and message.halves.get(form_here)) or _split_once(message, level, qos, has_identity, hop)
         for message, alias in zip(messages, aliases or repeat(0), strict=False)
     ]
     return join_publishes(halves, identifiers)

@@ -27,7 +27,7 @@ class Conditions:
 
     def passes(self, message: Message) -> bool:
         """Whether a message may go over the link."""
-        return all(passing(self._of(message.topic), message))
+        return not self._selectors or all(passing(self._of(message.topic), message))
 
     def concern(self, topic: str) -> bool:
         """Whether messages of a topic have to pass any."""
@@ -39,3 +39,7 @@ class Conditions:
             found = tuple(one for topic_filter, one in self._selectors if matches(topic_filter, topic))
             remember(self._by_topic, topic, found, TOPICS_REMEMBERED)
         return found
+
+
+NO_CONDITIONS = Conditions()
+"""Those of all sessions but a neighbour's; each of its own would take 200 bytes."""

@@ -6,7 +6,7 @@ from typing import Protocol
 from gateway.delivery import Sender
 from gateway.holdings import Holding
 from gateway.message import Message
-from gateway.network.conditions import Conditions
+from gateway.network.conditions import NO_CONDITIONS
 from gateway.network.link import FilterSum, LinkSettings, encode_link
 from gateway.network.zones import LOCAL, Side
 from gateway.sessions.released import Released
@@ -66,7 +66,7 @@ class Session:
         self.link: LinkSettings | None = None
         self.side: Side = LOCAL
         self.asked = FilterSum()
-        self.conditions = Conditions()
+        self.conditions = NO_CONDITIONS
         self.is_aside = False
         self.is_realtime = False
         self.former_head = 0

@@ -11,7 +11,7 @@ from itertools import chain
 from gateway.delivery import Sender
 from gateway.message import Message
 from gateway.network import Network
-from gateway.network.conditions import Conditions
+from gateway.network.conditions import NO_CONDITIONS, Conditions
 from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
 from gateway.pace import Shift, Shifts
@@ -229,7 +229,7 @@ class Subscribers:
         before, session.link = session.side, link
         session.side = link.side(session.client_id) if link else LOCAL
         session.cursor.not_from = self._network.publishers(session.side, session.client_id) if link else ()
-        session.conditions = self._network.conditions(link) if link else Conditions()
+        session.conditions = self._network.conditions(link) if link else NO_CONDITIONS
         session.cursor.reason_to_drop = partial(_held_back_by, session.conditions) if session.conditions else None
         if session.side == before:
             return

@@ -30,6 +30,11 @@ class FlowSource(Protocol):
         """The source has the messages again, and hands them out again."""
 
 
+def _no_numbers(_delivery: Delivery) -> str:
+    """No link numbers a delivery."""
+    return ""
+
+
 class _Replaced:
     """A flow as the source of others."""
 
@@ -67,7 +72,7 @@ class Outgoing:
         self._has_rows = bool(stored)
         self._log = log
         self._session = session
-        self.number: Callable[[Delivery], str] = lambda _delivery: ""
+        self.number: Callable[[Delivery], str] = _no_numbers
         self._beginning: asyncio.Future[list[Any]] | None = None
         # Identifiers are given downwards, because the session's cursor gives those of QoS 1 messages upwards.
         self._latest = stored[-1].packet_identifier if stored else 1

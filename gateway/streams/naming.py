@@ -54,6 +54,8 @@ class Naming:
         matching: finds the session's subscriptions for a topic name.
     """
 
+    __slots__ = ("_counts", "_matching", "_stream")
+
     def __init__(self, stream: str, counts: dict[str, int], matching: Matching) -> None:
         self._stream = stream
         self._counts = counts

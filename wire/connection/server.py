@@ -149,6 +149,7 @@ class ServerConnection(Connection):
             return
         announced = self._announcement(properties or {})
         self._send(Connack(session_present and not self._is_3_1, SUCCESS, announced))
+        announced.pop(USER_PROPERTY, None)  # what stays says what the client may ask for
         self._announced = announced
         if self.protocol_level == MQTT_5:
             self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)
