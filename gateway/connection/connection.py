@@ -25,6 +25,7 @@ from gateway.sessions.session import Session
 from wire import properties, reasons
 from wire.bulk.connection import BulkServerConnection
 from wire.bulk.reader import BulkReader
+from wire.codec.connect import FOR_EVER_S
 from wire.codec.packets import (
     Auth,
     Connect,
@@ -362,7 +363,7 @@ class Connection:
         limits = self._services.config.limits
         if self.is_realtime:
             announced |= dict.fromkeys(NOT_IN_REAL_TIME, 0)
-        elif packet.session_expiry_s >= limits.session_expiry_max_s:
+        elif packet.session_expiry_s > limits.session_expiry_max_s or packet.session_expiry_s == FOR_EVER_S:
             announced[properties.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_max_s
         longest_s = limits.keep_alive_s
         if longest_s and not 0 < packet.keep_alive_s <= longest_s:

@@ -314,7 +314,7 @@ async def test_what_came_over_a_link_before_is_acknowledged_when_it_comes_again_
 ) -> None:
     """As after a failover: in another session, with another packet identifier."""
     properties = {USER_PROPERTY: [(IDENTITY_PROPERTY, "0000001f/7/server")]}
-    first, again = command(5), command(6, 2)
+    first, again = command(5), command(6, 2, payload=b"5")
     first.properties, again.properties = properties, properties
     neighbour = RouteNeighbourConfig()
     async with (
