@@ -43,6 +43,14 @@ def test_sources_of_dbt_have_the_columns_of_the_tables_and_test_what_is_never_nu
     assert described == {table.name: {column.name: column.required for column in table.columns} for table in TABLES}
 
 
+def test_sources_of_dbt_accept_each_quality_that_the_page_of_tables_names() -> None:
+    text = (source_root() / "docs/how-to/dbt/schema.yml").read_text()
+    (column,) = re.findall(r"^          - name: quality\n(.*?)^          - name: ", text, re.MULTILINE | re.DOTALL)
+    accepted = set(re.findall(r'"([^"]+)"', column.partition("values: ")[2]))
+    (line,) = re.findall(r"^\| `quality` \| string \| (.*?)\. ", (REFERENCE / "tables.md").read_text(), re.MULTILINE)
+    assert accepted == set(re.findall(r"`([a-z ]+)`", line)) and "good" in accepted
+
+
 def test_sources_of_dbt_quote_the_columns_that_are_words_of_sql() -> None:
     text = (source_root() / "docs/how-to/dbt/schema.yml").read_text()
     with duckdb.connect() as engine:
