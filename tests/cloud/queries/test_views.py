@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from cloud.queries.views import VIEWS_FILE, name_in_sql, views
 from cloud.tables.schema import TABLES
 from tests.cloud.lake import Lake
-from tests.cloud.messages import land, payload, row
+from tests.cloud.messages import land, row
 from tests.cloud.tables.engine import open_duckdb
+from tests.cloud.tables.links import handed, share, stated, without
 from tests.cloud.test_reference import REFERENCE
 
 ANCHOR = b'[{"bn":"attic:","bt":1760000300,"boot":7,"up":60000,"n":"clock","vs":"ntp"},{"n":"clock_error","v":0.02}]'
@@ -21,12 +22,13 @@ BEFORE = b'[{"bn":"attic:","boot":7,"up":%d,"n":"load","v":4.5}]'
 
 @pytest.fixture(scope="module")
 def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Tables with gaps, several hours, a text, an anchor and readings that get their UTC from it."""
+    """Tables with gaps, a message left out, several hours, a text, an anchor and readings that get UTC from it."""
     place = tmp_path_factory.mktemp("lake")
     (place / "landing").mkdir()
-    garage = [row(seq, content=payload("garage", seq)) for seq in (2, 3, 5, 3000, 9000)]
+    garage = [handed("garage", seq, number, "barn") for number, seq in enumerate((2, 3, 5, 3000, 9000), 1)]
     attic = [row(1, "attic", BEFORE % 1000), row(2, "attic", ANCHOR), row(3, "attic", b'[{"n":"door","vs":"open"}]')]
-    land(place / "landing", garage, attic, [row(4, "attic", BEFORE % 59_999)])
+    said = stated("barn", 1, 1, 5, [share("garage", 5, 2, 9000)], left_out=[without("garage", (4, 4))])
+    land(place / "landing", garage, attic, [row(4, "attic", BEFORE % 59_999)], [said])
     lake = Lake(spark, place / "landing", place / "tables")
     lake.ingest()
     return lake.folder
