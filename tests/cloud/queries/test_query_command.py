@@ -153,7 +153,7 @@ def test_two_columns_of_one_name_are_no_object(folder: Path) -> None:
 def test_data_file_that_is_gone_is_named_in_words(folder: Path, tmp_path: Path) -> None:
     tables = tmp_path / "tables"
     shutil.copytree(folder, tables)
-    (gone,) = (tables / "readings").rglob("*.parquet")
+    gone = min((tables / "readings").rglob("*.parquet"))  # Spark may have divided the batch's readings
     gone.unlink()
     done = holdfast("query", "SELECT max(value) FROM readings", "--tables", str(tables))
     assert (done.exit_code, done.stdout) == (2, "")
