@@ -47,6 +47,7 @@ from wire.errors import WireError
 
 FETCH_MOST = 250  # deliveries between two looks at the window and the line
 SHARED_FETCH_MOST = 8  # a member of a group takes few at a time, so that the others get their part
+COPIES_MOST = 8  # of a message, for as many Subscription Identifiers; with more, one PUBLISH has all of them
 QOS_0_BACKLOG_MAX = 1024 * 1024  # bytes waiting on the line beyond which QoS 0 messages are dropped
 
 logger = logging.getLogger(__name__)
@@ -407,8 +408,8 @@ class Sender:
     def _copies(
         self, cursor: OwnCursor | RetainedCursor, message: Message, own: Grant, position: int = sys.maxsize
     ) -> list[Grant]:
-        """How the client gets a message: once, or once for each Subscription Identifier."""
-        if len(own.identifiers) < 2 or not isinstance(cursor, Cursor):
+        """How the client gets a message: once, or once for each of a few Subscription Identifiers."""
+        if not 1 < len(own.identifiers) <= COPIES_MOST or not isinstance(cursor, Cursor):
             return [own]
         return grants_apart(cursor.granting(position, message), message, own)
 

@@ -64,7 +64,8 @@ Where the standards leave a choice, or say nothing, a gateway behaves like this:
 - **Overlapping subscriptions** bring a message once, with the highest QoS of them [MQTT-3.3.4-2]. Subscriptions with
   different Subscription Identifiers bring a copy each, at the QoS of the subscription [MQTT-3.3.4-5], as in
   mosquitto. The other choice, one PUBLISH with several identifiers [MQTT-3.3.4-4], is one that Node-RED cannot read:
-  MQTT.js gives it an array where it expects a number, and so no input gets the message.
+  MQTT.js gives it an array where it expects a number, and so no input gets the message. A message with more than eight
+  identifiers comes once, with all of them, because each copy costs as much as the message.
 - **What the access rules deny** is refused over 5.0 (0x87). MQTT 3.1.1 cannot refuse a message [3.1.1 MQTT-3.3.5-2]:
   there it is acknowledged and not published, and a [range](store.md) `rejected` says so. A client that was
   disconnected instead would send it again over each connection, and never what is behind it. A will that the rules
