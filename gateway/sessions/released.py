@@ -51,6 +51,8 @@ class Released:
         session: the session's name.
         incoming: the session's messages that are not released.
         stored: what was in the file at the start.
+
+    ``is_expecting`` says whether the next PUBLISH may be one of these: nothing new has come over the connection.
     """
 
     __slots__ = (
@@ -58,13 +60,13 @@ class Released:
         "_defer",
         "_digests",
         "_incoming",
-        "_is_first",
         "_marks",
         "_numbers",
         "_reuses",
         "_session",
         "_timer",
         "_times",
+        "is_expecting",
     )
 
     def __init__(
@@ -82,18 +84,13 @@ class Released:
         self._answered = 0  # PUBCOMPs over this connection
         self._numbers: dict[int, int] = {}  # of the PUBCOMPs of these messages among them
         self._marks: dict[int, int] = {}  # how many there were when a message had its PUBREC
-        self._is_first = False
+        self.is_expecting = False
         self._reuses = False
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_expecting(self) -> bool:
-        """Whether the next PUBLISH may be one of these: nothing new has come over the connection."""
-        return self._is_first
-
     def resume(self) -> None:
         """The client is back."""
-        self._is_first = bool(self._digests)
+        self.is_expecting = bool(self._digests)
         now_s = asyncio.get_running_loop().time()
         self._times = dict.fromkeys(self._digests, now_s)
         self._answered, self._numbers, self._marks = 0, {}, {}
@@ -101,7 +98,7 @@ class Released:
 
     def pause(self) -> None:
         """The connection has ended."""
-        self._is_first = False
+        self.is_expecting = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,14 +109,14 @@ class Released:
 
     def note_new(self) -> None:
         """A new message has come over the connection."""
-        self._is_first = False
+        self.is_expecting = False
 
     def look_at(self, packet: Publish) -> Repeat:
         """Says what a QoS 2 PUBLISH is that came over the connection."""
         identifier = packet.packet_identifier
         assert identifier is not None
         is_held = identifier in self._incoming
-        if not (is_held or self._is_first):
+        if not (is_held or self.is_expecting):
             return Repeat.UNKNOWN
         digest = content_digest(packet.topic, packet.payload)
         if is_held:
@@ -130,7 +127,7 @@ class Released:
             self._drop([identifier])  # it is in the file until it is released again
             self._incoming[identifier] = digest
             return Repeat.KNOWN
-        self._is_first = self._is_first and packet.dup
+        self.is_expecting = self.is_expecting and packet.dup
         return Repeat.UNKNOWN
 
     def note_received(self, packet_identifiers: list[int]) -> None:

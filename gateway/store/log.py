@@ -543,7 +543,8 @@ class MessageLog:
             cursor.notice(begin, end, size)
             if cursor.tally.counts:
                 count_stored(self, cursor, stored)
-        self.routes.note_stored(stored)
+        if self.routes.left_out:
+            self.routes.note_stored(stored)
         self._compaction.note_stored(size)
         if self.seen.has_rows:
             self.seen.note_stored()

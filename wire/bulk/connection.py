@@ -190,8 +190,7 @@ class Repeats(Protocol):
     about QoS 2 messages one by one.
     """
 
-    @property
-    def is_expecting(self) -> bool: ...
+    is_expecting: bool
 
     def note_new(self) -> None: ...
 
@@ -224,7 +223,7 @@ class BulkServerConnection(BulkConnection, ServerConnection):
                 self._resolve_alias(packet)
             if packet.qos == 2:
                 self._look_at(packet.packet_identifier, self.repeats.look_at(packet))
-            elif not packet.dup:
+            elif self.repeats.is_expecting and not packet.dup:
                 self.repeats.note_new()
         return super()._handle_publish(packet)
 
