@@ -11,7 +11,7 @@ from gateway.connection.neighbour import LinkLine, ListeningEnd
 from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SubscribeRefused, Subscribing
-from gateway.delivery import Peer, RetainedCursor, Sender, Window
+from gateway.delivery import LiveHold, Peer, RetainedCursor, Sender, Window
 from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
 from gateway.port import Port
@@ -119,7 +119,9 @@ class Client:
             peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters, window
         )
         self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
-        self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained)
+        # Over a link, one client's subscription would hold the messages of all others back.
+        self._hold = LiveHold() if end is None else None
+        self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained, self._hold)
         services.subscribers.feed(session, self._sender)
 
     async def handle(self, packet: Packet) -> None:
@@ -213,6 +215,8 @@ class Client:
         if self._has_ended():
             return None  # its session may have ended too
         self._retained.expect()
+        if self._hold is not None:
+            self._hold.begin(self._services.log.head)
         problem = ""
         try:
             codes, owed = await self._subscribing.subscribe(packet, naming)
@@ -237,6 +241,8 @@ class Client:
             if self._has_ended():
                 break
             self._sender.send_now(message, grant)
+        if self._hold is not None:
+            self._retained.call_behind(self._hold.end)
 
     async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
         codes = await self.unsubscribe(packet)

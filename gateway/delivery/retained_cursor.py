@@ -1,7 +1,7 @@
 """Retained messages on their way to a client that has just subscribed [section 3.3.1.3]."""
 
-from collections.abc import Iterable
-from itertools import count
+from collections.abc import Callable, Iterable
+from itertools import count, islice, takewhile
 from typing import Protocol
 
 from gateway.message import Message
@@ -36,6 +36,7 @@ class RetainedCursor:
         "_handed_out",
         "_handed_over",
         "_is_expecting",
+        "_is_fetching",
         "_log",
         "_numbers",
         "_owed",
@@ -52,7 +53,8 @@ class RetainedCursor:
         self._account = account
         self._log = log
         self._owed = owed
-        self._queue = list(owed)
+        self._queue: list[Owed | Callable[[], None]] = list(owed)
+        self._is_fetching = False
         self._topics = dict.fromkeys(one.topic for one in owed)  # of the messages to send; a set takes more memory
         self.superseded: dict[str, None] = {}
         self._is_expecting = False
@@ -82,11 +84,30 @@ class RetainedCursor:
         if message.retain and (self._is_expecting or message.topic in self._topics):
             self.superseded[message.topic] = None
 
+    def call_behind(self, call: Callable[[], None]) -> None:
+        """Calls this once the messages that were added before it have been sent."""
+        self._queue.append(call)
+        if not self._is_fetching:
+            self._call_next()
+
+    def _call_next(self) -> None:
+        while self._queue and not isinstance(call := self._queue[0], Owed):
+            del self._queue[0]
+            call()
+
     async def fetch(self) -> list[Delivery]:
-        """Returns the next messages; none when all are handed out. Raises sqlite3.Error."""
+        """Returns the next messages, when those that it has returned before are sent; none when all are handed out.
+
+        Raises sqlite3.Error.
+        """
+        self._is_fetching = True
         while self._queue:
-            batch = self._queue[:READ_MOST]
-            del self._queue[:READ_MOST]
+            self._call_next()
+            upcoming = islice(self._queue, READ_MOST)
+            batch = [one for one in takewhile(lambda one: isinstance(one, Owed), upcoming) if isinstance(one, Owed)]
+            if not batch:
+                break
+            del self._queue[: len(batch)]
             found = await self._log.read_retained([owed.topic for owed in batch])
             self._queue[:0] = [owed for owed in batch if owed.topic not in found]
             deliveries = []
@@ -102,6 +123,7 @@ class RetainedCursor:
                     deliveries.append(Delivery(position, number, message, False, qos, True, identifiers))
             if deliveries:
                 return deliveries
+        self._is_fetching = False
         self._topics.clear()
         if not self._is_expecting:
             self.superseded.clear()

@@ -22,6 +22,7 @@ from functools import partial
 from itertools import count, takewhile
 from typing import Protocol
 
+from gateway.delivery.live_hold import LiveHold
 from gateway.delivery.retained_cursor import RetainedCursor
 from gateway.delivery.window import Window, plain_ones
 from gateway.message import Message
@@ -100,6 +101,7 @@ class Sender:
         cursor: the session's.
         failed: called with a text when messages cannot be sent any more; ends the connection.
         retained: the cursor of the retained messages that the session's subscriptions match, if it may have any.
+        hold: holds the session's other messages back behind these, if anything does.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Sender:
         cursor: OwnCursor,
         failed: Callable[[str], None],
         retained: RetainedCursor | None = None,
+        hold: LiveHold | None = None,
     ) -> None:
         self._window = window
         self._log = log
@@ -125,6 +128,9 @@ class Sender:
         else:
             self._resumed.set()
         self.retained = retained
+        self._hold = hold
+        if hold is not None:
+            hold.open(self.send_now)
         self.send_retained()
         cursor.wake_with(self._feed_own)
 
@@ -176,6 +182,8 @@ class Sender:
             if task is not None:
                 task.cancel()
         self._cursor.wake_with(None)
+        if self._hold is not None:
+            self._hold.close()
         for source in [*self._sources.values(), *self._closed]:
             self._stop(source, keep=set())
         self._sources.clear()
@@ -207,6 +215,14 @@ class Sender:
     def may_send(self, topic: str) -> bool:
         """Whether the client is there and may have messages of a topic now."""
         return self._window.protocol.connected and self._window.may_receive(topic)
+
+    def offer(self, message: Message, grant: Grant) -> None:
+        """Sends a QoS 0 message, behind the retained messages of the subscriptions before it."""
+        hold = self._hold
+        if hold is not None and hold.keep(message, grant, QOS_0_BACKLOG_MAX - self._window.port.backlog):
+            self._supersede_retained(message)  # the store may have it as the retained one by then
+        else:
+            self.send_now(message, grant)
 
     def send_now(self, message: Message, grant: Grant) -> None:
         """Sends a QoS 0 message if the line has room for it; drops it if not."""
@@ -325,34 +341,46 @@ class Sender:
                 continue
             source.is_sending = True
             source.held.update([delivery.packet_identifier for delivery in deliveries])
-            if shared := source.shared:
-                deliveries = [_by(shared, delivery) for delivery in deliveries]
-            if (most := max(1, window.protocol.maximum_qos_peer)) < 2:
-                deliveries = [delivery._replace(qos=min(delivery.qos, most)) for delivery in deliveries]
-            flows, copies = await self._begin_flows(source, deliveries)
-            if flows:  # many senders have waited for one commit
-                await window.wait_for_line()
-            sent = 0 if source.shared or source.again else self._send_together(source, deliveries, flows)
-            for delivery in deliveries[sent:]:
-                if source.again:
-                    is_taken = delivery.packet_identifier in window.outgoing.flows  # by one of them, perhaps
-                    await self._send_again_up_to(source, sys.maxsize if is_taken else delivery.position)
-                if isinstance(source.cursor, Cursor) and not delivery.dup:  # a neighbour may know it, without a copy
-                    self._supersede_retained(delivery.message)
-                if flow := flows.get(delivery.packet_identifier):
-                    await window.wait_for_room()  # meanwhile a newer message may come in its place
-                    if self._is_superseded(source, delivery.message):
-                        window.outgoing.complete([flow.packet_identifier])
-                    else:
-                        for copy in (flow, *copies.get(delivery.packet_identifier, ())):
-                            await self._publish_once(delivery.message, copy)
-                elif delivery.qos < 2:
-                    await self._send(source, delivery)
-            window.flush()
+            if self._hold is None or source.cursor is not self._cursor:
+                await self._send_all(source, deliveries)
+            else:
+                for part in self._hold.apart(deliveries):
+                    if self._hold.holds(part[0].position):
+                        await self._send_again_up_to(source, part[0].position)
+                        window.flush()
+                        await self._hold.wait(part[0].position)
+                    await self._send_all(source, part)
             source.is_sending = False
             if source.shared:
                 await asyncio.sleep(0)  # a member that waited meanwhile gets the next ones
         source.task = None
+
+    async def _send_all(self, source: _Source, deliveries: list[Delivery]) -> None:
+        window = self._window
+        if shared := source.shared:
+            deliveries = [_by(shared, delivery) for delivery in deliveries]
+        if (most := max(1, window.protocol.maximum_qos_peer)) < 2:
+            deliveries = [delivery._replace(qos=min(delivery.qos, most)) for delivery in deliveries]
+        flows, copies = await self._begin_flows(source, deliveries)
+        if flows:  # many senders have waited for one commit
+            await window.wait_for_line()
+        sent = 0 if source.shared or source.again else self._send_together(source, deliveries, flows)
+        for delivery in deliveries[sent:]:
+            if source.again:
+                is_taken = delivery.packet_identifier in window.outgoing.flows  # by one of them, perhaps
+                await self._send_again_up_to(source, sys.maxsize if is_taken else delivery.position)
+            if isinstance(source.cursor, Cursor) and not delivery.dup:  # a neighbour may know it, without a copy
+                self._supersede_retained(delivery.message)
+            if flow := flows.get(delivery.packet_identifier):
+                await window.wait_for_room()  # meanwhile a newer message may have gone
+                if self._is_superseded(source, delivery.message):
+                    window.outgoing.complete([flow.packet_identifier])
+                else:
+                    for copy in (flow, *copies.get(delivery.packet_identifier, ())):
+                        await self._publish_once(delivery.message, copy)
+            elif delivery.qos < 2:
+                await self._send(source, delivery)
+        window.flush()
 
     async def _fetch(self, source: _Source) -> Sequence[Piece]:
         cursor = source.cursor

@@ -91,7 +91,7 @@ class Session:
             return  # it goes to all neighbours
         if self.sender is not None and not self.is_aside and (grant := self.cursor.grant_now(message)):
             if self.conditions.passes(message):
-                self.sender.send_now(message, grant)
+                self.sender.offer(message, grant)
             else:
                 self.sender.hold_back(message)
 

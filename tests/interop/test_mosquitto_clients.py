@@ -5,8 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
+
+from gateway.broker import Broker
+from tests.gateway.steps import with_publisher
 from tests.gateway.store.support import stored
-from tests.gateway.support import LONG_S, running, subscribed, tcp_port, until
+from tests.gateway.support import LONG_S, Client, connected, running, subscribed, tcp_port, until
 
 Output = asyncio.StreamReader
 
@@ -164,3 +168,46 @@ async def test_retained_messages_and_wills(tmp_path: Path) -> None:
                 assert await line(output) == "0 a/will gone"
         async with subscriber(port, "-t", "a/will", "-F", "%r %p") as output:
             assert await line(output) == "1 gone"
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_mosquitto_sub_that_wants_retained_messages_only_gets_all_under_a_stream_of_others(
+    tmp_path: Path, qos: int
+) -> None:
+    """With --retained-only it disconnects at the first message without RETAIN."""
+    topics = sorted(f"a/{number}" for number in range(100))
+    async with with_publisher(tmp_path) as (broker, publisher):
+        for topic in topics:
+            await publish_at(publisher, topic, qos, retain=True)
+        await publisher.publish("b")  # with it, those of QoS 0 are stored
+        async with streaming(broker, "a/live", qos):
+            for version in ("mqttv311", "5"):
+                arguments = ("--retained-only", "-V", version, "-t", "a/#", "-q", str(qos), "-F", "%r %t")
+                async with subscriber(tcp_port(broker), *arguments) as output:
+                    lines = (await asyncio.wait_for(output.read(), LONG_S)).decode().splitlines()
+                assert sorted(lines) == [f"1 {topic}" for topic in topics]
+
+
+async def publish_at(publisher: Client, topic: str, qos: int, *, retain: bool = False) -> None:
+    if qos:
+        await (publisher.publish if qos == 1 else publisher.publish_once)(topic, b"1", retain=retain)
+    else:
+        publisher.send(topic, b"1", qos=0, retain=retain)
+        await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def streaming(broker: Broker, topic: str, qos: int) -> AsyncIterator[None]:
+    """Publishes to a topic all the time."""
+    stream = await connected(broker, "stream")
+
+    async def publish_on() -> None:
+        while True:
+            await publish_at(stream, topic, qos)
+
+    task = asyncio.create_task(publish_on())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -215,8 +215,9 @@ async def test_a_value_that_comes_while_a_subscription_is_made_is_the_last_one(t
             subscriber.flush()
             await until(lambda: list(broker.subscribers.cursors_for("a")), "the SUBSCRIBE came")
             publisher.send("a", b"new", qos=0, retain=True)
-            assert (await subscriber.receive()).payload == b"new"
+            await publisher.ping()
         await subscriber.expect(Suback)
+        assert (await subscriber.receive()).payload == b"new"
         await subscriber.expect_no_message()
 
 
@@ -287,6 +288,63 @@ async def test_large_ones_are_in_memory_a_few_at_a_time_and_all_come(tmp_path: P
         await subscriber.expect_no_message()
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+async def test_retained_messages_come_before_live_ones(tmp_path: Path, qos: int) -> None:
+    async with with_publisher(tmp_path) as (broker, publisher):
+        for number in range(3):
+            await publisher.publish(f"a/{number}", b"1", retain=True)
+        subscriber = await subscribed(broker, "subscriber", "a/#", options=2, receive_maximum=1)
+        first = await subscriber.expect(Publish)  # the others wait for its acknowledgement
+        for number in range(3):
+            await publish_at(publisher, "a/live", b"%d" % number, qos)
+        await publisher.ping()
+        subscriber.acknowledge(first)
+        packets = [first, *[await subscriber.receive() for _ in range(5)]]
+        assert sorted(packet.topic for packet in packets[:3]) == ["a/0", "a/1", "a/2"]
+        assert [(packet.payload, packet.qos) for packet in packets[3:]] == [(b"%d" % one, qos) for one in range(3)]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_a_live_message_does_not_wait_for_subscriptions_behind_it(tmp_path: Path, qos: int) -> None:
+    """A client that subscribes again and again still gets its live messages."""
+    async with with_publisher(tmp_path) as (broker, publisher):
+        for topic in ("a/1", "a/2", "b/1", "b/2", "c/1"):
+            await publisher.publish(topic, b"1", retain=True)
+        subscriber = await subscribed(broker, "subscriber", "live", options=2, receive_maximum=1)
+        subscriber.protocol.subscribe([("a/#", 1)])
+        subscriber.flush()
+        await subscriber.expect(Suback)
+        first = await subscriber.expect(Publish)
+        for number, topic_filter in enumerate(("b/#", "c/#")):
+            await publish_at(publisher, "live", b"%d" % number, qos)
+            await publisher.ping()
+            await subscriber.subscribe(topic_filter)
+        subscriber.acknowledge(first)
+        topics = [first.topic, *[(await subscriber.receive()).topic for _ in range(6)]]
+        assert sorted(topics[:2]) == ["a/1", "a/2"]
+        assert topics.index("live") < topics.index("c/1")
+        assert max(topics.index("b/1"), topics.index("b/2")) < 6 - topics[::-1].index("live")
+        assert topics.count("live") == 2
+
+
+async def test_messages_of_a_shared_subscription_do_not_wait_for_retained_ones(tmp_path: Path) -> None:
+    async with with_publisher(tmp_path) as (broker, publisher):
+        for number in range(3):
+            await publisher.publish(f"a/{number}", b"1", retain=True)
+        subscriber = await subscribed(broker, "subscriber", "$share/group/s", "a/#", receive_maximum=2)
+        for _ in range(2):
+            await subscriber.expect(Publish)  # the last one waits for an acknowledgement
+        publisher.send("s", b"1", qos=0)
+        assert (await subscriber.receive()).topic == "s"
+
+
+async def publish_at(publisher: Client, topic: str, payload: bytes, qos: int) -> None:
+    if qos:
+        await (publisher.publish if qos == 1 else publisher.publish_once)(topic, payload)
+    else:
+        publisher.send(topic, payload, qos=0)
+
+
 @pytest.mark.parametrize("qos", [1, 2])
 async def test_what_comes_live_is_remembered_only_where_an_older_one_is_on_its_way(tmp_path: Path, qos: int) -> None:
     """A client that takes nothing does not make the gateway keep all topic names that other clients make up."""
@@ -295,8 +353,8 @@ async def test_what_comes_live_is_remembered_only_where_an_older_one_is_on_its_w
             await publisher.publish_once(f"owed/{number}", bytes(400_000), retain=True)
         subscriber = await subscribed(broker, "subscriber", "#", options=qos, receive_maximum=1)
         first = await subscriber.expect(Publish)  # the next one waits for its acknowledgement
-        for number in range(100):
-            publisher.send(f"new/{number}", b"1", retain=True, qos=0)
+        for number in range(100):  # more than wait in memory
+            publisher.send(f"new/{number}", bytes(12_000), retain=True, qos=0)
         publisher.send("owed/1", b"live", retain=True, qos=0)
         publisher.send("owed/0", b"live", retain=True, qos=0)
         assert [(await subscriber.receive()).topic for _ in range(102)][-2:] == ["owed/1", "owed/0"]
