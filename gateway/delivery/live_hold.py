@@ -29,12 +29,14 @@ class LiveHold:
 
     Stored messages wait on disk. QoS 0 messages wait in memory: once there is no room for one, all of them are sent
     before the retained messages, and so are later ones until no step is left.
+
+    ``steps`` are those whose retained messages have not been sent; while there are none, nothing waits.
     """
 
-    __slots__ = ("_is_given_up", "_news", "_send", "_size", "_steps")
+    __slots__ = ("_is_given_up", "_news", "_send", "_size", "steps")
 
     def __init__(self) -> None:
-        self._steps: list[_Step] = []
+        self.steps: list[_Step] = []
         self._size = 0
         self._is_given_up = False
         self._send: Send | None = None
@@ -46,48 +48,48 @@ class LiveHold:
 
     def close(self) -> None:
         """The connection has ended: nothing waits any more."""
-        self._steps.clear()
+        self.steps.clear()
         self._send = None
 
     def begin(self, position: int) -> None:
         """A SUBSCRIBE has come when the newest message was at this position."""
-        self._steps.append(_Step(position))
+        self.steps.append(_Step(position))
 
     def end(self) -> None:
         """The retained messages of the oldest step have been sent."""
-        if not self._steps:
+        if not self.steps:
             return  # the connection has ended
-        self._release(self._steps.pop(0))
-        if not self._steps:
+        self._release(self.steps.pop(0))
+        if not self.steps:
             self._is_given_up = False
         if self._news is not None:
             self._news.set()
 
     def keep(self, message: Message, grant: Grant, room: int) -> bool:
         """Keeps a QoS 0 message for later; False if it is to be sent now. All that wait have at most ``room`` bytes."""
-        if not self._steps or self._is_given_up:
+        if not self.steps or self._is_given_up:
             return False
         if self._size + message.size > room:
             self._is_given_up = True
-            for step in self._steps:
+            for step in self.steps:
                 self._release(step)
             return False
         self._size += message.size
-        self._steps[-1].messages.append((message, grant))
+        self.steps[-1].messages.append((message, grant))
         return True
 
     def apart(self, deliveries: Sequence[Delivery]) -> Iterator[list[Delivery]]:
         """Yields deliveries, in the order of their positions, so that each part waits for the same steps."""
-        if not self._steps:
+        if not self.steps:
             yield list(deliveries)
             return
-        positions = [step.position for step in self._steps]
+        positions = [step.position for step in self.steps]
         for _, part in groupby(deliveries, lambda one: sum(position < one.position for position in positions)):
             yield list(part)
 
     def holds(self, position: int) -> bool:
         """Whether the message at a position has to wait."""
-        return bool(self._steps) and self._steps[0].position < position
+        return bool(self.steps) and self.steps[0].position < position
 
     async def wait(self, position: int) -> None:
         """Waits until the message at a position may be sent."""

@@ -219,7 +219,7 @@ class Sender:
     def offer(self, message: Message, grant: Grant) -> None:
         """Sends a QoS 0 message, behind the retained messages of the subscriptions before it."""
         hold = self._hold
-        if hold is not None and hold.keep(message, grant, QOS_0_BACKLOG_MAX - self._window.port.backlog):
+        if hold is not None and hold.steps and hold.keep(message, grant, QOS_0_BACKLOG_MAX - self._window.port.backlog):
             self._supersede_retained(message)  # the store may have it as the retained one by then
         else:
             self.send_now(message, grant)
@@ -341,7 +341,7 @@ class Sender:
                 continue
             source.is_sending = True
             source.held.update([delivery.packet_identifier for delivery in deliveries])
-            if self._hold is None or source.cursor is not self._cursor:
+            if self._hold is None or not self._hold.steps or source.cursor is not self._cursor:
                 await self._send_all(source, deliveries)
             else:
                 for part in self._hold.apart(deliveries):
