@@ -25,7 +25,7 @@ def lander(
     messages: Annotated[int, typer.Option(min=100, help="How many messages the publishers send.")] = 50_000,
     kills: Annotated[int, typer.Option(min=0, help="How often the lander or the broker is killed.")] = 20,
     inflight: Annotated[
-        int, typer.Option(min=0, max=65_535, help="mosquitto's max_inflight_messages; 0 is no limit.")
+        int, typer.Option(min=0, max=65_535, help="The max_inflight_messages of mosquitto; 0 is no limit.")
     ] = INFLIGHT_RECOMMENDED,
     seed: Annotated[int, typer.Option(help="The number from which the faults are drawn.")] = 1,
     quick: Annotated[bool, quick_option(messages=2_000, kills=4)] = False,
