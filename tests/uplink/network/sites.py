@@ -57,6 +57,7 @@ class Site:
             "broker": f"mqtt://127.0.0.1:{port}",
             "backoff_shortest_ms": 10,
             "backoff_longest_ms": 100,
+            "statement_interval_s": 0,
             "neighbour": RouteNeighbourConfig(neighbour, **about) if is_link else None,
             **keys,
         }
