@@ -211,7 +211,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on and left
     out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
     broker has to let the route publish to the topic of its statements; if it refuses one, the route makes none for a
-    day."""
+    day. A route that only receives makes none."""
 
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the
@@ -247,6 +247,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         if self.direction == "in":
             return ()
         return (() if self.neighbour else ("#",)) if self.filters is None else self.filters
+
+    @property
+    def states_every_s(self) -> int:
+        """The time between two statements, 0: none are made. Those of a route that sends nothing would reach nobody."""
+        return self.statement_interval_s if self.sent or self.neighbour else 0
 
     def client_id(self, gateway: str) -> str:
         """Returns its client identifier at the broker, which is also the name of the link to a neighbour."""

@@ -127,7 +127,7 @@ class RouteQueue:
         is_known, self.cursor = self.consumer in log.consumers(), self._open_lane(config)
         if config is not None and not is_known:
             self._want_retained(config.sent)
-        self._left_out = LeftOut(self.cursor, log.routes.left_out, is_statement_topic)
+        self._left_out = LeftOut(self.cursor, log.routes.left_out, log.routes.own, is_statement_topic)
         self.numbers = [self._begin_link(self.cursor, is_known=is_known)]
         self.backfill: LaneCursor | None = None
         self._begin_backfill(config)
@@ -304,11 +304,11 @@ class RouteQueue:
                 self._log.defer(work)
             self._log.forget(place)
         for lane in self.numbers:
-            lane.change_settings(*((0, "") if config is None else (config.statement_interval_s, config.broker)))
+            lane.change_settings(*((0, "") if config is None else (config.states_every_s, config.broker)))
 
     def _is_backfill_unsaid(self, config: RouteConfig) -> bool:
         """Whether a statement of messages that went as backfill is to come."""
-        if not config.statement_interval_s:
+        if not config.states_every_s:
             return False
         if self.backfill is not None:
             return not self.numbers[-1].is_said

@@ -28,6 +28,7 @@ class LeftOut:
     Args:
         cursor: takes what the route sends, in its live lane if there are two.
         beside: those of all routes of the gateway, which this one joins.
+        own: origin and epoch of the identities that the store itself gives.
         is_routine: whether messages of a topic alone are no news.
 
     ``destination`` is where the route sends to. While ``is_on`` is False nothing is noted. ``has_news`` says whether
@@ -38,6 +39,7 @@ class LeftOut:
         self,
         cursor: SelectingCursor,
         beside: list["LeftOut"],
+        own: Stream,
         is_routine: Callable[[str], bool],
     ) -> None:
         self.destination = ""
@@ -49,6 +51,7 @@ class LeftOut:
         self.add_lane(cursor)
         self._beside = beside
         beside.append(self)
+        self._own = own
         self._is_routine = is_routine
         self._runs: dict[Stream, list[Run]] = {}
 
@@ -72,7 +75,7 @@ class LeftOut:
 
     def note_stored(self, first: int, part: Part) -> None:
         """A part of the log was stored, or is read again; its first message has this position."""
-        if not self.is_on or all(self._is_wanted(topic, part) for topic in part.topics):
+        if not self.is_on or all(self._is_wanted(one, part) for one in part.topics) or self._comes_from_there(part):
             return
         if isinstance(part, PublishBatch) and not part.bring_identities and len(part.topics) == 1:
             (topic,) = part.topics
@@ -152,6 +155,13 @@ class LeftOut:
                     if slice_.is_over:
                         await slice_.give_way()
                 after = row.last
+
+    def _comes_from_there(self, part: Part) -> bool:
+        """Whether the destination itself has sent messages with their identities. Nothing is left out then, and if they
+        are missing there, they are lost there.
+        """
+        brings = part.bring_identities if isinstance(part, PublishBatch) else (part.origin, part.epoch) != self._own
+        return brings and any(part.publisher in one._cursor.not_from for one in (self, *self._others()))
 
     def _is_wanted(self, topic: str, part: Part) -> bool:
         return self.wants(topic, part) or any(other.wants(topic, part) for other in self._others())

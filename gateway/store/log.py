@@ -131,7 +131,7 @@ class MessageLog:
             commit_interval_s,
         )
         self._reader = Reader(folder, database, self._gaps, self.submit, self.drop, self.counters)
-        self.routes = StoredRoutes(self, database.routes, database.epoch)
+        self.routes = StoredRoutes(self, database.routes, (database.origin, database.epoch))
         self.refused = RefusedMessages(self, database.refused)
         self.seen = Seen(self, database.seen, (database.origin, database.epoch))
         self._consumers.keep_softly(self.seen)

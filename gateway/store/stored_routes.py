@@ -29,13 +29,13 @@ class StoredRoutes:
     Args:
         log: writes them.
         rows: the rows in the file, by consumer.
-        epoch: the store's.
+        own: origin and epoch of the identities that the store itself gives.
     """
 
-    def __init__(self, log: Writer, rows: dict[str, RouteRow], epoch: int) -> None:
+    def __init__(self, log: Writer, rows: dict[str, RouteRow], own: tuple[str, int]) -> None:
         self._log = log
         self._rows = rows
-        self._epoch = epoch
+        self.own = own
         self._backfills: dict[str, BackfillRanges] = {}
         self.left_out: list[LeftOut] = []
 
@@ -79,11 +79,11 @@ class StoredRoutes:
     def has_session(self, consumer: str) -> bool:
         """Whether a route's session at its next broker began with this store, and not with one before a repair."""
         row = self._rows.get(consumer)
-        return row is not None and row.epoch == self._epoch
+        return row is not None and row.epoch == self.own[1]
 
     async def begin_session(self, consumer: str) -> None:
         """Notes durably that a route's session at its next broker has begun. Raises sqlite3.Error."""
-        row = msgspec.structs.replace(self._rows[consumer], epoch=self._epoch)
+        row = msgspec.structs.replace(self._rows[consumer], epoch=self.own[1])
         await self._log.submit([self._save(consumer, row)])
         self._rows[consumer] = row
 
@@ -97,11 +97,11 @@ class StoredRoutes:
     def numbers_on(self, place: str, basis: str) -> bool:
         """Whether the numbers of a lane go on: they began with this store, and for the same kind of messages."""
         now = self.numbering_of(place)
-        return now is not None and (now.store_epoch, now.basis) == (self._epoch, basis)
+        return now is not None and (now.store_epoch, now.basis) == (self.own[1], basis)
 
     def begin_numbering(self, place: str, basis: str, count: int) -> Work:
         """Begins an epoch of a lane's numbers behind those up to ``count``; returns the work that writes it."""
-        numbering = Numbering(draw_epoch() or 1, self._epoch, basis, said=count, due_to=count, counted=count)
+        numbering = Numbering(draw_epoch() or 1, self.own[1], basis, said=count, due_to=count, counted=count)
         return self._replace_numbering(place, {place: numbering})
 
     def end_numbering(self, place: str) -> Work | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.support.mosquitto import mosquitto
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.inbound_support import command, connection_of, receiving, receiving_config, route_of
 from tests.uplink.support import of_3_1_1, route_config, serving, until
+from tests.uplink.test_numbers import STATING, all_statements, left_out
 from uplink.config import RouteNeighbourConfig
 from uplink.route import Route
 from uplink.routes import Routes
@@ -327,3 +329,30 @@ async def test_what_came_over_a_link_before_is_acknowledged_when_it_comes_again_
         await until(lambda: (central.pubacks, central.pubcomps) == ([5, 7], [6]))
         assert set(central.codes) == {SUCCESS}
         assert (broker.counters.messages_duplicate, broker.counters.messages_stored) == (1, 2)
+
+
+async def test_a_route_does_not_name_as_left_out_what_came_from_there_with_its_identity(tmp_path: Path) -> None:
+    commands = [command(5), command(6)]
+    commands[0].properties = {USER_PROPERTY: [(IDENTITY_PROPERTY, "0000001f/7/server")]}
+    async with running_broker(tmp_path) as broker, scripted_broker(commands=commands) as central:
+        route = route_of(broker, central.port, filters=("up",), statement_interval_s=STATING)
+        reader = await subscribed(broker, "reader", "commands/#")
+        async with serving(route):
+            assert {(await reader.receive()).payload, (await reader.receive()).payload} == {b"5", b"6"}
+            device = await connected(broker, "device")
+            await device.publish("up", b"marker")
+            await until(lambda: any(one.payload == b"marker" for one in central.publishes[-1]))
+            central.drop_clients()
+            await until(lambda: "test-gateway" in left_out(all_statements(central)))
+    assert left_out(all_statements(central)).keys() == {"test-gateway"}, "the identity given here is named, no other"
+
+
+async def test_a_route_that_only_receives_makes_no_statements(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"direction": "in", "statement_interval_s": STATING}
+    async with scripted_broker() as central, receiving(tmp_path, central.port, **keys) as (broker, route):
+        reader = await subscribed(broker, "reader", "#")
+        for number in (5, 6, 7):
+            central.command(command(number))
+            assert (await reader.receive()).payload == b"%d" % number
+            central.drop_clients()
+            await until(lambda: len(central.connects) == number - 3 and route.queue.state.connected)  # noqa: B023
