@@ -250,7 +250,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     @property
     def states_every_s(self) -> int:
-        """The time between two statements, 0: none are made. Those of a route that sends nothing would reach nobody."""
+        """The time between two statements, 0: none are made. A route that sends nothing cannot send statements."""
         return self.statement_interval_s if self.sent or self.neighbour else 0
 
     def client_id(self, gateway: str) -> str:
