@@ -30,7 +30,7 @@ class LiveHold:
     Stored messages wait on disk. QoS 0 messages wait in memory: once there is no room for one, all of them are sent
     before the retained messages, and so are later ones until no step is left.
 
-    ``steps`` are those whose retained messages have not been sent; while there are none, nothing waits.
+    ``steps`` are the steps with retained messages that have not been sent; without a step nothing waits.
     """
 
     __slots__ = ("_is_given_up", "_news", "_send", "_size", "steps")

@@ -13,7 +13,10 @@ PUBCOMP was lost, the identifier is free, and by the standard the PUBLISH is a n
 
 It counts as the same message only where all of this holds:
 
-- it comes over the next connection of the session, under the same packet identifier, with the same topic and payload;
+- it comes over the next connection of the session, AWAY_S later at most;
+- it has the same packet identifier, topic and payload;
+- it has no identity, which would say whether it is new;
+- it has no RETAIN: a retained message says what is now, and a will may have come between;
 - nothing new came before it over that connection: paho sends what is unfinished first, in its order;
 - the PUBREL came KEPT_S or less before the end of the former connection, which ended without DISCONNECT;
 - nothing proves that the PUBCOMP has arrived: a PUBREL answers a PUBREC, so all that was sent before that has;
@@ -30,8 +33,11 @@ from wire.bulk.connection import Repeat
 from wire.bulk.content_digest import content_digest
 from wire.bulk.publishes import read_publishes
 from wire.codec.packets import Publish
+from wire.identity import IDENTITY_PROPERTY
+from wire.properties import USER_PROPERTY
 
 KEPT_S = 10.0  # beyond it a PUBCOMP has arrived, or the line has reported that it has not
+AWAY_S = 300.0  # paho waits 2 minutes at most before it connects again
 KEPT_MOST = 1000  # messages of a session; a client has fewer in flight
 
 
@@ -62,6 +68,7 @@ class Released:
         "_incoming",
         "_marks",
         "_numbers",
+        "_paused_s",
         "_reuses",
         "_session",
         "_timer",
@@ -85,13 +92,16 @@ class Released:
         self._numbers: dict[int, int] = {}  # of the PUBCOMPs of these messages among them
         self._marks: dict[int, int] = {}  # how many there were when a message had its PUBREC
         self.is_expecting = False
+        self._paused_s = 0.0
         self._reuses = False
         self._timer: asyncio.TimerHandle | None = None
 
     def resume(self) -> None:
         """The client is back."""
-        self.is_expecting = bool(self._digests)
         now_s = asyncio.get_running_loop().time()
+        if self._paused_s and now_s - self._paused_s > AWAY_S:
+            self.forget()
+        self.is_expecting = bool(self._digests)
         self._times = dict.fromkeys(self._digests, now_s)
         self._answered, self._numbers, self._marks = 0, {}, {}
         self._set_timer()
@@ -99,6 +109,7 @@ class Released:
     def pause(self) -> None:
         """The connection has ended."""
         self.is_expecting = False
+        self._paused_s = asyncio.get_running_loop().time()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -123,7 +134,7 @@ class Released:
             known = self._incoming[identifier] or digest
             self._incoming[identifier] = digest
             return Repeat.KNOWN if known == digest else Repeat.OTHER
-        if self._digests.get(identifier) == digest:
+        if self._digests.get(identifier) == digest and not packet.retain and not _has_identity(packet):
             self._drop([identifier])  # it is in the file until it is released again
             self._incoming[identifier] = digest
             return Repeat.KNOWN
@@ -183,3 +194,7 @@ class Released:
             del self._digests[one]
             self._times.pop(one, None)
             self._numbers.pop(one, None)
+
+
+def _has_identity(packet: Publish) -> bool:
+    return any(name == IDENTITY_PROPERTY for name, _ in packet.properties.get(USER_PROPERTY, ()))

@@ -27,12 +27,12 @@ class UnseenDrops:
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE
         self.since = ""
-        with contextlib.suppress(OSError):
-            self.since = self._file.read_text("ascii")
+        with contextlib.suppress(OSError):  # a full disk takes an empty file
+            self.since = self._file.read_text("ascii") or _utc(self._file.stat().st_mtime)
 
     def note(self) -> None:
         """Messages are dropped now. If the disk takes no file, the next drop tries again."""
-        self.since = self.since or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        self.since = self.since or _utc(time.time())
         if not self._file.exists():
             try:
                 self._file.write_text(self.since, "ascii")
@@ -44,6 +44,10 @@ class UnseenDrops:
         self._file.unlink(missing_ok=True)
         had_any, self.since = bool(self.since), ""
         return had_any
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def describe_disk(folder: Path) -> str:

@@ -79,7 +79,7 @@ def test_a_statement_of_a_gateway_is_a_word_as_well() -> None:
     assert found[2:] == [(at(10), None, 0, None), (at(11), None, 0, None)]
 
 
-def test_a_device_that_nobody_has_outlived_has_no_unknown_hour() -> None:
+def test_the_device_that_spoke_last_has_no_unknown_hour() -> None:
     found = hours_of("silent", readings=SILENT, ledger=[arrived("silent", 1, 2)])
     assert [share for *_, share in found] == [1.0, 1.0]
 

@@ -8,6 +8,8 @@ from tests.gateway.steps import started
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, connected, running, tcp_port
 from wire.codec.packets import Pubcomp, Pubrec
+from wire.identity import IDENTITY_PROPERTY
+from wire.properties import USER_PROPERTY
 
 
 async def published(client: Client, packet_identifier: int, payload: bytes, *, dup: bool = False) -> None:
@@ -64,6 +66,21 @@ async def test_another_content_is_a_new_message(tmp_path: Path) -> None:
     client = await back(client, gateway)
     await published(client, 1, b"2")
     assert payloads(tmp_path) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("kind", ["identity", "retained"])
+async def test_another_identity_or_a_retained_message_is_new(tmp_path: Path, kind: str) -> None:
+    """A status that is published at each start comes again behind the client's will, and has to count."""
+    gateway = await started(tmp_path)
+    client = await Client("client").connect(gateway.port)
+    for seq in (5, 6):
+        identity = {USER_PROPERTY: [(IDENTITY_PROPERTY, f"00000001/{seq}/client")]} if kind == "identity" else {}
+        client.send("a", b"1", qos=2, packet_identifier=1, retain=kind == "retained", properties=identity)
+        await client.expect(Pubrec)
+        client.release(1)
+        await client.expect(Pubcomp)
+        client = await back(client, gateway)
+    assert payloads(tmp_path) == [b"1", b"1"]
 
 
 async def test_what_comes_behind_a_new_message_is_new(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ Where the standards leave a choice, or say nothing, a gateway behaves like this:
   connection ended between PUBREL and PUBCOMP and its next attempt to connect failed. By the standard that is a new
   message, as the PUBREL has freed the packet identifier [MQTT-4.3.3-12]. The gateway takes it for the same one where
   all of this holds: it is in the next connection of a session that was resumed; packet identifier, topic and payload
-  are the same; no new message came before it over this connection; its PUBREL came ten seconds or less before the
+  are the same; it has no RETAIN and no message identity, and comes within five minutes; no new message came before it
+  over this connection; its PUBREL came ten seconds or less before the
   former connection ended, which ended without DISCONNECT; the client has answered nothing that the gateway sent
   behind the PUBCOMP; and it has not used an identifier again shortly before, as one does that begins at 1 for each
   message. So a client loses a new message only if it repeats topic, payload and packet identifier of its last one,
