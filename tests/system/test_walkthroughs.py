@@ -173,7 +173,7 @@ class Service:
 
 def test_a_gateway_set_up_as_its_page_says_serves_its_account_and_ends_well(tmp_path: Path) -> None:
     service = Service(Terminal(tmp_path))
-    _, _, accounts, _, check, password, *_, repair = shell_blocks("how-to/run-a-gateway.md")
+    _, _, accounts, _, _, check, password, *_, repair = shell_blocks("how-to/run-a-gateway.md")
     assert service.type(accounts).endswith("gateway.toml: ok\n")
     service.type(password)
     assert (tmp_path / "etc/holdfast/central.password").read_text() == "secret\n"
@@ -189,7 +189,7 @@ def test_a_gateway_set_up_as_its_page_says_serves_its_account_and_ends_well(tmp_
 
 def test_a_gateway_is_upgraded_and_taken_back_as_its_page_says(tmp_path: Path) -> None:
     service = Service(Terminal(tmp_path))
-    _, _, accounts, _, check, *_ = shell_blocks("how-to/run-a-gateway.md")
+    _, _, accounts, _, _, check, *_ = shell_blocks("how-to/run-a-gateway.md")
     back_up, _, check_first, change, backlog, move, back, *_ = shell_blocks("how-to/upgrade.md")
     service.type(accounts)
     link = tmp_path / "opt/holdfast"
@@ -211,8 +211,8 @@ def test_a_gateway_is_upgraded_and_taken_back_as_its_page_says(tmp_path: Path) -
     service.type(back.replace("holdfast-0.1.0", "holdfast-old"))
     assert link.readlink().name == "holdfast-old"
     with closing(sqlite3.connect(tmp_path / "var/store/messages.sqlite", isolation_level=None)) as store:
-        store.execute("PRAGMA user_version = 7")
-    text = re.search(r"message store .*: (of version 7, .*)", (source_root() / "docs/how-to/upgrade.md").read_text())
+        store.execute("PRAGMA user_version = 10")
+    text = re.search(r"message store .*: (of version 10, .*)", (source_root() / "docs/how-to/upgrade.md").read_text())
     assert text is not None
     with pytest.raises(AssertionError, match=re.escape(f"{tmp_path}/var/store/messages.sqlite: {text[1]}")):
         service.type(check_first.replace("$version", "new"))
