@@ -42,4 +42,4 @@ class Conditions:
 
 
 NO_CONDITIONS = Conditions()
-"""Those of all sessions but a neighbour's; each of its own would take 200 bytes."""
+"""The conditions that all sessions but a neighbour's share: a list for each session would take 200 bytes."""

@@ -30,8 +30,8 @@ from itertools import islice
 from gateway.message import Message
 from gateway.store import PublishBatch, Work, qos2
 from wire.bulk.connection import Repeat
-from wire.bulk.content_digest import content_digest
-from wire.bulk.publishes import read_publishes
+from wire.bulk.content_digest import content_digest, digests_of
+from wire.bulk.publishes import cut_contents
 from wire.codec.packets import Publish
 from wire.identity import IDENTITY_PROPERTY
 from wire.properties import USER_PROPERTY
@@ -46,7 +46,7 @@ def digests_in(part: Message | PublishBatch) -> list[bytes]:
     if isinstance(part, Message):
         return [content_digest(part.topic, part.payload)]
     # Its messages are not made yet, as they get their identities with the store.
-    return [content_digest(topic, payload) for topic, payload, *_ in read_publishes(part.packets, part.level)]
+    return digests_of(cut_contents(part.packets, part.level))
 
 
 class Released:

@@ -44,7 +44,7 @@ def message_of(identity: Identity, qos: int = 1, size: int = 1) -> Message:
 
 
 def masks_of(identities: Iterable[Identity], payload: bytes = b"\0") -> Masks:
-    """Those of messages with the content that `message_of` gives, unless they have another payload."""
+    """Returns the masks of messages with the content that `message_of` gives, or with another payload."""
     return masks_of_messages((*identity, content_digest("a", payload)) for identity in identities)
 
 
