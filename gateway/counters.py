@@ -107,7 +107,8 @@ class RouteState:
     ``fault`` says which unexpected failure of the gateway itself ended the newest attempt ("": none did).
     ``qos_0_sent`` and ``qos_0_dropped`` count messages of QoS 0 that were not stored for the route.
     ``received_messages`` counts the messages that came down. ``receive_problem`` says what does not come down over this
-    connection, and ``receive_note`` what comes down otherwise than asked for; "": nothing.
+    connection, and ``receive_note`` what comes down otherwise than asked for; "": nothing. ``statement_note`` says
+    which statements do not go out, as the other broker does not take them; "": all go.
     """
 
     name: str
@@ -130,6 +131,7 @@ class RouteState:
     received_messages: int = 0
     receive_problem: str = ""
     receive_note: str = ""
+    statement_note: str = ""
     backfill_messages: int = 0
     server: str = ""
 

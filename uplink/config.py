@@ -210,8 +210,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
     """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on and left
     out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
-    broker has to let the route publish to the topic of its statements; if it refuses one, the route makes none for a
-    day. A route that only receives makes none."""
+    broker has to let the route [publish them](../how-to/next-broker.md#statements); if it does not take one, none goes
+    there for a day, also over restarts. A route that only receives makes none."""
 
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the

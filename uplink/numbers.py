@@ -15,11 +15,9 @@ import contextlib
 import logging
 import sqlite3
 import time
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 
 from gateway.routes import (
-    Delivery,
     DeliveryRun,
     DroppedRow,
     Handed,
@@ -55,8 +53,6 @@ ORIGINS_MOST = 200  # in a statement, roughly: with so many the next one is due
 ORIGINS_KEPT_MOST = 1000  # while no statement can be made; with more of them the numbers so far stay without one
 RANGES_MOST = 200  # in a statement
 RUNS_MOST = 1000  # of messages that were left out, in a statement; with so many the next one is due
-REFUSED_S = 24 * 3600.0  # after the broker has refused a statement none is made; some brokers end the connection
-STATEMENTS_KNOWN = 1000  # statements in flight, whose answers are told from those of other messages
 LOOK_AGAIN_S = 5.0  # at what is acknowledged: some deliveries end without an acknowledgement
 
 logger = logging.getLogger(__name__)
@@ -97,8 +93,6 @@ class LinkNumbers:
         # Whether there are other messages than statements, among those that are due, and behind them.
         self._has_due_news = self._has_news = True  # not known at the start
         self._is_due, self._is_acknowledged = Signal(), Signal()
-        self._sent: deque[tuple[int, str]] = deque(maxlen=STATEMENTS_KNOWN)  # positions and topics of statements
-        self._unwanted_until_s = 0.0
         self._left_out = None if cursor.is_backfill else left_out
         self._left_out_due = RUNS_MOST
         self._unseen: tuple[int, int] | None = None  # positions between which messages may have been left out
@@ -248,22 +242,6 @@ class LinkNumbers:
         """The broker has acknowledged messages."""
         self._is_acknowledged.set()
 
-    def note_statements(self, deliveries: Iterable[Delivery]) -> None:
-        """Notes which of these are statements; these may be of former settings, or of other routes and gateways."""
-        self._sent += [(one.position, one.message.topic) for one in deliveries if is_statement_topic(one.message.topic)]
-
-    def is_statement(self, position: int, *, is_own: bool) -> bool:
-        """Whether the message at a position is a statement: one of this route, or any."""
-        return any(at == position and (not is_own or topic == self.topic) for at, topic in self._sent)
-
-    def note_refused(self) -> None:
-        """The broker refuses a statement: none is made for a day. Messages go on."""
-        self._unwanted_until_s = time.monotonic() + REFUSED_S
-
-    @property
-    def _is_unwanted(self) -> bool:
-        return time.monotonic() < self._unwanted_until_s
-
     async def _look_through(self) -> None:
         """Finds what the route leaves out among the messages that were stored before it noted that."""
         if self._left_out is not None and self._unseen is not None:
@@ -273,10 +251,14 @@ class LinkNumbers:
             except sqlite3.Error as error:
                 logger.warning("route %s: what it leaves out is not known: %s", self._names[1], error)
 
-    async def run(self) -> None:
-        """Makes a statement now and after each interval if there is news, for ever."""
+    async def run(self, wait_for: Callable[[str], Awaitable[None]]) -> None:
+        """Makes a statement now and after each interval if there is news, for ever.
+
+        ``wait_for`` returns when the broker may take statements of a topic.
+        """
         await self._look_through()
-        while self.is_stating and not self._is_unwanted:
+        while self.is_stating:
+            await wait_for(self.topic)
             self._is_due.clear()
             try:
                 await self.state()
@@ -301,7 +283,7 @@ class LinkNumbers:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_AGAIN_S):
                     await self._is_acknowledged.wait()
-        if self.is_open and not self._is_unwanted:
+        if self.is_open:
             await self._state_due()
 
     def _make_due(self) -> None:

@@ -538,9 +538,9 @@ class RouteQueue:
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""
         state = self.state
-        problems = [state.stands, state.receive_problem, state.receive_note]
+        problems = [state.stands, state.receive_problem, state.receive_note, state.statement_note]
         if not state.connected:
-            problems = [state.stands or problem]
+            problems = [state.stands or problem, state.statement_note]
         return RouteStatus(
             self.name,
             self._broker,

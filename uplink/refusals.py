@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from gateway.routes import REJECTED, MessageLog, Refused, RouteState, Signal, Work
 from uplink.status import RefusedMessage
@@ -25,12 +25,14 @@ class Refusals:
         consumer: the name of the route's cursor.
         state: the route's state, which counts them.
 
-    ``due`` are those that an operator wants to be sent again, by position; ``is_due`` is set while there are any.
+    ``due`` are those that are to be sent again, by position; ``is_due`` is set while there are any. ``when_asked`` is
+    called when an operator asks for that.
     """
 
     def __init__(self, log: MessageLog, consumer: str, state: RouteState) -> None:
         self.due: dict[int, Refused] = {}
         self.is_due = Signal()
+        self.when_asked: Callable[[], None] = _do_nothing
         self._log = log
         self._consumer = consumer
         self._state = state
@@ -47,7 +49,7 @@ class Refusals:
         Raises:
             TooManyRefused: there are too many already.
         """
-        count = self._log.refused.count(self._consumer)
+        count = self.count
         if self.due.pop(position, None) is None:
             if count >= REFUSED_MOST:
                 raise TooManyRefused(f"{reason}; {count} refused messages are set aside, and no more are")
@@ -55,6 +57,11 @@ class Refusals:
                 logger.warning("route %s: a refused message is set aside: %s", self._state.name, reason)
         self._log.refused.add(self._consumer, position, reason, via)
         self._count()
+
+    @property
+    def count(self) -> int:
+        """How many messages are set aside."""
+        return self._log.refused.count(self._consumer)
 
     def all(self) -> list[Refused]:
         """Returns the messages that are set aside, the oldest first."""
@@ -73,9 +80,12 @@ class Refusals:
             await asyncio.sleep(0)
         return found
 
-    async def discard(self) -> int:
-        """Drops the messages that are set aside; ranges ``rejected`` say so. Returns how many. Raises sqlite3.Error."""
-        refused = self.all()
+    async def discard(self, positions: Collection[int] | None = None) -> int:
+        """Drops the messages that are set aside, all or those at some positions; ranges ``rejected`` say so.
+
+        Returns how many. Raises sqlite3.Error.
+        """
+        refused = [one for one in self.all() if positions is None or one.position in positions]
         for one in refused:
             message = await self._log.read_one(one.position)
             if message is not None:
@@ -85,7 +95,9 @@ class Refusals:
         return len(refused)
 
     def send_again(self, positions: Collection[int] | None = None) -> int:
-        """Makes those at some positions due, or all; returns how many are due then."""
+        """Makes those at some positions due, or all, as an operator wants; returns how many are due then."""
+        if positions is None:
+            self.when_asked()
         self.due |= {one.position: one for one in self.all() if positions is None or one.position in positions}
         if self.due:
             self.is_due.set()
@@ -99,4 +111,8 @@ class Refusals:
         return work
 
     def _count(self) -> None:
-        self._state.refused_messages = self._log.refused.count(self._consumer)
+        self._state.refused_messages = self.count
+
+
+def _do_nothing() -> None:
+    """Nothing depends on what an operator asks for."""

@@ -16,6 +16,7 @@ from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.delivery.answers import Answers
 from uplink.delivery.resend import Resend
+from uplink.delivery.statements import Statements
 from uplink.delivery.suspicion import Suspicion
 from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
@@ -80,6 +81,8 @@ class Route:
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._suspicion = Suspicion()
+        queue, not_made = self.queue, "" if config.states_every_s else self.queue.numbers[0].topic
+        self._statements = Statements(log, queue.consumer, queue.refusals, queue.state, not_made)
         losses = (LinkDown, sqlite3.Error)
         self._connections = Connections(f"{config.name} to {config.broker}", self.queue.state, self._backoff, *losses)
 
@@ -113,6 +116,7 @@ class Route:
                 self._end.check(connack)
             client.send_singly(is_on=self._suspicion.is_alone)
             self.queue.begin_link(self._end.theirs if self._end else None)
+            await self._statements.load()
             outlet = await self._outlet_for(client)
             inbound = self._inbound(accepted)
             if inbound is not None:
@@ -126,6 +130,7 @@ class Route:
                 remote,
                 self._log,
                 self.queue,
+                self._statements,
                 session_present=connack.session_present,
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
@@ -133,7 +138,15 @@ class Route:
             needs_subscriber = self.config.needs_subscriber
             begun = partial(self._note_answer, client)
             answers = Answers(
-                window, sender, remote, self._log, self.queue, self._backoff, begun, needs_subscriber=needs_subscriber
+                window,
+                sender,
+                remote,
+                self._log,
+                self.queue,
+                self._statements,
+                self._backoff,
+                begun,
+                needs_subscriber=needs_subscriber,
             )
             if inbound is None:
                 remote.take(answers.handle)
@@ -141,8 +154,9 @@ class Route:
                 inbound.use(window)
                 inbound.pass_others_to(answers.handle)
             try:
-                resend = Resend(window, sender, self._log, self.queue)
-                works = [resend.run(), self.queue.send_retained(sender), *(lane.run() for lane in self.queue.numbers)]
+                resend = Resend(window, sender, self._log, self.queue, self._statements)
+                works = [resend.run(), self._statements.run(), self.queue.send_retained(sender)]
+                works += [lane.run(self._statements.wait_for) for lane in self.queue.numbers]
                 await _work_until(remote.ended, works)
             finally:
                 self._judge(client, remote, window, answers)
@@ -193,7 +207,10 @@ class Route:
         if any(map(window.is_batch, unanswered)):  # its messages cannot be told apart
             return
         positions = [window.place_of(one)[0] for one in unanswered]
-        if self._suspicion.note_end(remote.ended_by, positions, has_answer=answers.has_answer):
+        is_statement = bool(unanswered) and bool(window.statement_topic(unanswered[0]))
+        if self._suspicion.note_end(
+            remote.ended_by, positions, has_answer=answers.has_answer, is_statement=is_statement
+        ):
             answers.set_aside(unanswered[0], f"the broker ends the connection over it: {remote.ended.result()}")
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:

@@ -11,7 +11,8 @@ class RouteStatus(msgspec.Struct, frozen=True):
     goes out. ``received_messages`` came down since the start. ``oldest_ms``, ``acknowledged_ms`` and ``last_error_ms``
     are Unix times, 0 for none. ``age_s`` is how long the oldest message waits, and ``drain_s`` how long it takes until
     all that waits has gone, as fast as in the last minute; infinite if nothing has gone. ``problem`` is why the route
-    has no connection or stands, or what does not come down as asked for; "" if nothing is wrong. ``last_error`` is the
+    has no connection or stands, what does not come down as asked for, or which statements the broker does not take; ""
+    if nothing is wrong. ``last_error`` is the
     last error. ``order`` is the configured one, "" for a route that is no longer configured. ``live_messages`` and
     ``backfill_messages`` are those of each lane.
     """

@@ -134,7 +134,12 @@ class Overview:
                 for route in self.routes
                 if route.refused_messages
             ]
-            + [f"route {route.name}: {route.receive_note}" for route in self.routes if route.receive_note]
+            + [
+                f"route {route.name}: {note}"
+                for route in self.routes
+                for note in (route.receive_note, route.statement_note)
+                if note
+            ]
             + [note for link in self._link_status() for note in _notes_on(link)]
         )
 

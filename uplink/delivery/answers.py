@@ -8,6 +8,7 @@ from collections.abc import Callable
 from gateway.routes import AckBatch, MessageLog, Sender
 from uplink.connect.remote import Remote, Step
 from uplink.delivery.standing import Standing
+from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
 from uplink.queue import RouteQueue
 from uplink.refusals import TooManyRefused
@@ -39,6 +40,7 @@ class Answers:
       message. All messages answered so go again after a pause, in their order. But a gateway answers 0x10 too if the
       last subscriber has gone while the message was on its way: what is not always carried has found its end then.
     - Other reason codes from 0x80 on: the broker will never take the message. It is set aside, and the rest goes on.
+      No statement goes to the topic of a refused one for a day.
       Of a batch the halves go instead, until the message is found. But if the broker refuses the topic of the batches
       (0x87, 0x90), the route stands: that says nothing about the messages.
 
@@ -48,6 +50,7 @@ class Answers:
         remote: the line.
         log: the gateway's store.
         queue: what waits for the route; its state says why the route stands.
+        statements: which statements the broker takes.
         backoff: the waits between connections, which begin anew with the first acknowledgement.
         answered: called when the broker answers messages.
         needs_subscriber: whether a message that no client at the broker has subscribed to is to wait.
@@ -62,6 +65,7 @@ class Answers:
         remote: Remote,
         log: MessageLog,
         queue: RouteQueue,
+        statements: Statements,
         backoff: Backoff,
         answered: Callable[[], None],
         *,
@@ -72,6 +76,7 @@ class Answers:
         self._remote = remote
         self._log = log
         self._queue = queue
+        self._statements = statements
         self._looking: set[asyncio.Task[None]] = set()
         self._refusals = queue.refusals
         self._lanes = queue.lanes
@@ -123,9 +128,8 @@ class Answers:
 
     def set_aside(self, packet_identifier: int, reason: str) -> None:
         """Sets a message aside over which the broker has ended the connection."""
-        if self._window.is_statement(packet_identifier, is_own=True):
-            logger.warning("route %s: %s; it makes no more statements for a day", self._state.name, reason)
-            self._window.state_no_more()
+        if topic := self._window.statement_topic(packet_identifier):
+            self._statements.note_refused(topic, reason)
         position, via = self._window.place_of(packet_identifier)
         if self._window.give_up_retained(packet_identifier):
             self._state.note_error(f"a retained message: {reason}")
@@ -157,6 +161,8 @@ class Answers:
             return
         self._standing.note_success()
         if packet_type == PUBACK:
+            if self._statements.are_refused:
+                self._statements.note_taken([self._window.statement_topic(one) for one in packet_identifiers])
             self._window.handle_pubacks(packet_identifiers)
         elif packet_type == PUBREC:
             self._window.handle_pubrecs(packet_identifiers, self._batch.add)
@@ -169,7 +175,7 @@ class Answers:
     def _has_to_wait(self, packet: Puback | Pubrec) -> bool:
         if not self._needs_subscriber or self._window.is_retained(packet.packet_identifier):
             return False
-        return not self._is_statement(packet, is_own=False)
+        return not self._window.statement_topic(packet.packet_identifier)
 
     async def _wait_if_always_carried(self, packet: Puback | Pubrec) -> None:
         try:
@@ -206,17 +212,8 @@ class Answers:
         self._refusals.is_due.set()
         self._window.go_on()
 
-    def _is_statement(self, packet: Puback | Pubrec, *, is_own: bool) -> bool:
-        return isinstance(packet, Puback) and self._window.is_statement(packet.packet_identifier, is_own=is_own)
-
     def _refuse(self, packet: Puback | Pubrec) -> None:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
-        if self._is_statement(packet, is_own=True):
-            why = f"the broker refused a statement: {describe(code)}"
-            logger.warning("route %s: %s; it makes no more statements for a day", self._state.name, why)
-            self._window.state_no_more()
-            self._window.handle_pubacks([packet_identifier])
-            return
         if code in REFUSES_TOPIC and self._window.is_batch(packet_identifier):
             self._send_later([packet_identifier], f"the broker refuses the topic of the batches: {describe(code)}")
             return
@@ -229,6 +226,8 @@ class Answers:
                 self._window.handle_pubacks([packet_identifier])
             return
         reason = f"the broker refused it: {describe(code)}{ADVICE.get(code, '')}"
+        if topic := self._window.statement_topic(packet_identifier):
+            self._statements.note_refused(topic, reason)
         try:
             position, via = self._window.place_of(packet_identifier)
             self._refusals.set_aside(position, reason, via)

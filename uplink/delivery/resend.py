@@ -1,7 +1,9 @@
 """What a broker has refused, on its way again: messages that an operator wants to be sent, and halves of batches."""
 
 from gateway.routes import Delivery, Flow, Grant, MessageLog, Refused, RefusedRow, Sender
+from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
+from uplink.numbers import is_statement_topic
 from uplink.queue import RouteQueue
 
 
@@ -15,15 +17,19 @@ class Resend:
         sender: sends the new messages.
         log: the gateway's store.
         queue: what waits for the route.
+        statements: which statements the broker takes.
     """
 
     durable = True
 
-    def __init__(self, window: RouteWindow, sender: Sender, log: MessageLog, queue: RouteQueue) -> None:
+    def __init__(
+        self, window: RouteWindow, sender: Sender, log: MessageLog, queue: RouteQueue, statements: Statements
+    ) -> None:
         self.consumer = queue.consumer
         self._window = window
         self._sender = sender
         self._log = log
+        self._statements = statements
         self._refusals = queue.refusals
         self._begun: RefusedRow
 
@@ -54,6 +60,11 @@ class Resend:
         message = window.shape(one.position, message, one.row.via)
         if message is None:
             return
+        if self._statements.is_refused(message.topic):  # the broker has just refused another one
+            del self._refusals.due[one.position]
+            return
+        if is_statement_topic(message.topic):
+            self._statements.note_sent(one.position, message.topic)
         grant = Grant(min(max(1, message.qos), window.protocol.maximum_qos_peer), message.retain)
         if grant.qos == 2:
             self._begun = one.row

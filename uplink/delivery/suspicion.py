@@ -12,6 +12,9 @@ message would be the first one to go over each connection, and all others would 
 A broker or a line may also end some connections for a reason of its own. So a message that was set aside without a
 reason code that blames it goes once more, behind others that the broker has answered. If the connection ends over it
 again, answers to others do not speak for it.
+
+A statement is the first one to suspect, as a broker's rules may not name its topic. It is set aside after fewer
+connections, and goes again when its day is over (``uplink.delivery.statements``).
 """
 
 from wire.reasons import (
@@ -39,6 +42,7 @@ BLAMES_PACKET = (
 UNANSWERED_MOST = 2  # connections in a row that the broker ends without an answer; over the next one messages go singly
 ALONE_MOST = 5  # connections in a row that it ends over one message, without a reason code that blames it
 ALONE_MOST_PROVED = 2  # the same once the broker has answered another message behind one that was set aside
+STATEMENT_MOST = 3  # the same for a statement, without a proof; it goes singly after the first connection
 SINGLY_AFTER = 100  # answers with one message in flight, after one was set aside: others like it may follow
 ONCE_MORE_AFTER = 50  # of these answers; then one that no reason code blames goes once more
 
@@ -73,13 +77,14 @@ class Suspicion:
         self._ends = 0
         return due
 
-    def note_end(self, code: int, positions: list[int], *, has_answer: bool) -> bool:
+    def note_end(self, code: int, positions: list[int], *, has_answer: bool, is_statement: bool = False) -> bool:
         """The broker has ended a connection.
 
         Args:
             code: the reason code of its DISCONNECT, UNSPECIFIED_ERROR if it just closed the connection.
             positions: those of the messages in flight.
             has_answer: whether it has answered a message over this connection.
+            is_statement: whether the oldest of them is a statement.
 
         Returns:
             Whether the one in flight is to be set aside.
@@ -88,14 +93,18 @@ class Suspicion:
             return False
         blames = code in BLAMES_PACKET
         has_gone_again = not self._gone_again.isdisjoint(positions)
-        if len(positions) > 1 or not (self.is_alone or has_gone_again):
+        is_single = self.is_alone or has_gone_again or is_statement
+        if len(positions) > 1 or not is_single:
             self._unanswered = 0 if has_answer else self._unanswered + 1
-            self.is_alone = blames or self._unanswered >= UNANSWERED_MOST
+            self.is_alone = blames or is_statement or self._unanswered >= UNANSWERED_MOST
             if has_gone_again:  # it is the first one to suspect
                 self._singly, self.is_alone = SINGLY_AFTER, True
             return False
         self._ends = self._ends + 1 if positions[0] == self._position else 1
         self._position = positions[0]
+        if is_statement:
+            self.is_alone = not blames and self._ends < STATEMENT_MOST
+            return not self.is_alone
         if not blames and self._ends < (ALONE_MOST_PROVED if self._is_proved else ALONE_MOST):
             return False
         self._singly, self._has_set_aside = SINGLY_AFTER, True

@@ -24,6 +24,7 @@ from gateway.routes import (
 from uplink.batch import encode
 from uplink.batch_cursor import BatchPublish, batch_publish
 from uplink.connect.remote import Remote
+from uplink.delivery.statements import Statements
 from uplink.numbers import part_of_via
 from uplink.queue import RouteQueue
 from uplink.shape import CannotShape
@@ -48,6 +49,7 @@ class RouteWindow(Window):
         remote: the line under it.
         log: the gateway's store.
         queue: what waits for the route.
+        statements: which statements the broker takes.
         session_present: whether the broker still has the route's session.
         next_hop: the hop of the broker, if it is a gateway; messages that have passed it do not go there again.
 
@@ -62,6 +64,7 @@ class RouteWindow(Window):
         remote: Remote,
         log: MessageLog,
         queue: RouteQueue,
+        statements: Statements,
         *,
         session_present: bool,
         next_hop: str = "",
@@ -72,6 +75,7 @@ class RouteWindow(Window):
         self.resent: dict[int, Refused] = {}
         self.to_split: list[Flow] = []
         self._queue = queue
+        self._statements = statements
         self._given: set[int] = set()  # packet identifiers of QoS 1 messages that no cursor of the route has
         self._next_hop = next_hop
         self._running = asyncio.Event()
@@ -103,6 +107,10 @@ class RouteWindow(Window):
             if shaped is None:
                 return False
             message = shaped
+        elif packet_identifier is not None and self._statements.is_refused(message.topic):
+            position, via = self.place_of(packet_identifier)
+            self._statements.keep(position, message, via)
+            return self._end_flow(packet_identifier, dup)
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
             return self._set_aside(packet_identifier, NO_RETAIN, dup)
@@ -135,12 +143,15 @@ class RouteWindow(Window):
     def publish_together(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> bool:
         if self._queue.batches is not None:
             return False
-        if self._next_hop and any(self._comes_from_there(delivery.message) for delivery in deliveries):
+        messages = [one.message for one in deliveries] if self._next_hop or self._statements.are_refused else []
+        if any(self._comes_from_there(one) or self._statements.is_refused(one.topic) for one in messages):
             return False
         return super().publish_together(deliveries, identifiers, qos)
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
-        self._queue.numbers[0].note_statements(deliveries)
+        for delivery in deliveries:
+            if delivery.message.topic.startswith(STATEMENT_TOPICS):
+                self._statements.note_sent(delivery.position, delivery.message.topic)
         numbers = self._queue.numbers_of(deliveries[0].packet_identifier)
         if not numbers.is_stating:
             return []
@@ -262,17 +273,11 @@ class RouteWindow(Window):
         position, number = self._queue.outlet.place_of(packet_identifier)
         return position, self._queue.numbers_of(packet_identifier).via(number)
 
-    def is_statement(self, packet_identifier: int, *, is_own: bool) -> bool:
-        """Whether the QoS 1 message with a packet identifier in flight is a statement: one of the route, or any."""
-        others = (self.resent, self._given, self.outgoing.flows)
-        if self._queue.batches is not None or any(packet_identifier in one for one in others):
-            return False
-        return self._queue.numbers[0].is_statement(self._queue.outlet.place_of(packet_identifier)[0], is_own=is_own)
-
-    def state_no_more(self) -> None:
-        """The broker refuses statements: none is made for a day."""
-        for lane in self._queue.numbers:
-            lane.note_refused()
+    def statement_topic(self, packet_identifier: int) -> str:
+        """Returns the topic of the statement with a packet identifier in flight, "" if that is another message."""
+        if self.is_batch(packet_identifier) or self.is_retained(packet_identifier):
+            return ""
+        return self._statements.topic_at(self.place_of(packet_identifier)[0])
 
     def next_identifier(self) -> int:
         identifier = super().next_identifier()
@@ -321,6 +326,10 @@ class RouteWindow(Window):
             return False
         position, via = self.place_of(packet_identifier)
         self._queue.refusals.set_aside(position, reason, via)
+        return self._end_flow(packet_identifier, dup)
+
+    def _end_flow(self, packet_identifier: int, dup: bool) -> bool:
+        """Ends what a message that was set aside has under way; returns whether the broker is to answer that."""
         self.resent.pop(packet_identifier, None)
         flow = self.outgoing.flows.get(packet_identifier)
         if flow is None or not (dup and self.session_present):
