@@ -134,8 +134,10 @@ class Client:
                 self._intake.take_pubrels([packet.packet_identifier])
             case Puback():
                 self._note_refusal(packet)
+                self._note_answers([packet.packet_identifier])
                 self._window.handle_pubacks([packet.packet_identifier])
             case Pubrec():
+                self._note_answers([packet.packet_identifier])
                 self._handle_pubrec(packet)
             case Pubcomp():
                 self._window.handle_pubcomps([packet.packet_identifier])
@@ -169,11 +171,18 @@ class Client:
         elif step.packet_type == PUBREL:
             self._intake.take_pubrels(step.identifiers)
         elif step.packet_type == PUBREC:
+            self._note_answers(step.identifiers)
             self._window.handle_pubrecs(step.identifiers, self._acks.add)
         elif step.packet_type == PUBCOMP:
             self._window.handle_pubcomps(step.identifiers)
         else:
+            self._note_answers(step.identifiers)
             self._window.handle_pubacks(step.identifiers)
+
+    def _note_answers(self, identifiers: list[int]) -> None:
+        """The client has answered messages: so all has arrived that was sent before these."""
+        if self._session.released is not None and self._session.released.probe is not None:
+            self._session.released.note_answers(identifiers, self._protocol.identifiers_in_use)
 
     def end_batch(self) -> None:
         """Submits the work of the packets that came together."""

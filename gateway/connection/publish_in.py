@@ -32,7 +32,7 @@ from gateway.store import (
     retained,
 )
 from gateway.topic_memory import remember
-from wire.bulk.content_digest import digests_of
+from wire.bulk.content_digest import content_digest, digests_of
 from wire.bulk.property_block import GATEWAY_MARK, marker_of
 from wire.bulk.publishes import cut_contents
 from wire.bulk.reader import Publishes
@@ -44,9 +44,8 @@ from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, QUOTA_EXCEEDED
 
 TOPICS_REMEMBERED = 4096
 ORIGINS_REMEMBERED = 1024
-logger = logging.getLogger(__name__)
-
 ORIGIN_SAID = 64  # characters of an origin in a reason string
+logger = logging.getLogger(__name__)
 
 
 class Topics(dict[bytes, str]):
@@ -136,6 +135,8 @@ class Answering(Protocol):
     def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int, /) -> object: ...
 
     def has_unanswered(self) -> bool: ...
+
+    def identifiers_in_use(self) -> list[int]: ...
 
 
 class Intake:
@@ -253,7 +254,8 @@ class Intake:
         if packet.qos == 1:
             self._acks.add(lambda: self._answer(PUBACK, identifiers), *work)
         elif packet.qos:
-            self._acks.add(lambda: self._received(identifiers, SUCCESS, ""), *work)
+            digests = [content_digest(packet.topic, packet.payload)]
+            self._acks.add(lambda: self._received(identifiers, SUCCESS, "", digests), *work)
 
     def refuse_unplaced(self, packet: Publish, reason_code: int, problem: str) -> None:
         """Refuses a message that is in no stream that the client may use here; ``problem`` says why."""
@@ -361,11 +363,13 @@ class Intake:
         if qos == 1:
             self._acks.add(lambda: self._answer(PUBACK, identifiers, code, remark=remark), *work)
         else:
-            notes: list[Work] = []
             if self._session.durable:
-                notes.append(qos2.note_incoming(self._session.client_id, identifiers))
-            digests = digests_in(part) if self._session.released is not None else None
-            self._acks.add(lambda: self._received(identifiers, code, remark, digests), *work, *notes)
+                work.append(qos2.note_incoming(self._session.client_id, identifiers))
+            digests = None
+            if (released := self._session.released) is not None:
+                digests = digests_in(part)
+                work += released.note_incoming(identifiers, digests)
+            self._acks.add(lambda: self._received(identifiers, code, remark, digests), *work)
 
     def _note_seen(self, masks: Masks) -> list[SeenNote]:
         """Notes identities with the messages that came together; returns the work to add for it: one for all of them.
@@ -575,7 +579,7 @@ class Intake:
         for identifier in identifiers:
             self._session.incoming.pop(identifier, None)
         if self._session.released is not None:
-            self._session.released.note_answered(identifiers)
+            self._session.released.note_answered(identifiers, self._protocol.identifiers_in_use)
         self._answer(PUBCOMP, identifiers)
 
     def _answer(

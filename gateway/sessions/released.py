@@ -19,12 +19,22 @@ It counts as the same message only where all of this holds:
 - it has no RETAIN: a retained message says what is now, and a will may have come between;
 - nothing new came before it over that connection: paho sends what is unfinished first, in its order;
 - the PUBREL came KEPT_S or less before the end of the former connection, which ended without DISCONNECT;
-- nothing proves that the PUBCOMP has arrived: a PUBREL answers a PUBREC, so all that was sent before that has;
+- nothing proves that the PUBCOMP has arrived;
 - its client does not give an identifier again soon, as one that begins at 1 for each message does.
+
+What a client sends in answer to a packet proves that all has arrived that the gateway had sent before this packet, as
+TCP keeps the order. So these prove that a PUBCOMP has arrived:
+
+- a PUBREL, if its PUBREC went out behind the PUBCOMP;
+- a PUBACK or a PUBREC, if the PUBLISH that it answers went out behind the PUBCOMP;
+- a QoS 2 PUBLISH with the same packet identifier over the same connection, as the PUBCOMP frees it [MQTT-2.2.1-4].
+
+Nothing else does: other PUBLISHes, SUBSCRIBE, UNSUBSCRIBE and PINGREQ are no answers, and a PUBCOMP answers a PUBREL
+that may have gone out before. The acknowledgements of TCP say only that the client's system has the bytes.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 from gateway.message import Message
@@ -59,6 +69,8 @@ class Released:
         stored: what was in the file at the start.
 
     ``is_expecting`` says whether the next PUBLISH may be one of these: nothing new has come over the connection.
+    ``probe`` is a number of PUBCOMPs and the packet identifiers of messages to the client at that time; None while no
+    answer of the client can prove anything.
     """
 
     __slots__ = (
@@ -73,7 +85,9 @@ class Released:
         "_session",
         "_timer",
         "_times",
+        "_written",
         "is_expecting",
+        "probe",
     )
 
     def __init__(
@@ -87,10 +101,12 @@ class Released:
         self._session = session
         self._incoming = incoming
         self._digests: qos2.Digests = stored or {}
+        self._written = dict.fromkeys(incoming)  # incoming messages whose digests are in the file, if they are known
         self._times: dict[int, float] = {}
         self._answered = 0  # PUBCOMPs over this connection
         self._numbers: dict[int, int] = {}  # of the PUBCOMPs of these messages among them
         self._marks: dict[int, int] = {}  # how many there were when a message had its PUBREC
+        self.probe: tuple[int, frozenset[int]] | None = None
         self.is_expecting = False
         self._paused_s = 0.0
         self._reuses = False
@@ -103,7 +119,7 @@ class Released:
             self.forget()
         self.is_expecting = bool(self._digests)
         self._times = dict.fromkeys(self._digests, now_s)
-        self._answered, self._numbers, self._marks = 0, {}, {}
+        self._answered, self._numbers, self._marks, self.probe = 0, {}, {}, None
         self._set_timer()
 
     def pause(self) -> None:
@@ -131,48 +147,80 @@ class Released:
             return Repeat.UNKNOWN
         digest = content_digest(packet.topic, packet.payload)
         if is_held:
-            known = self._incoming[identifier] or digest
+            if not (known := self._incoming[identifier]):
+                known = digest
+                self._written.pop(identifier, None)
             self._incoming[identifier] = digest
             return Repeat.KNOWN if known == digest else Repeat.OTHER
         if self._digests.get(identifier) == digest and not packet.retain and not _has_identity(packet):
-            self._drop([identifier])  # it is in the file until it is released again
+            self._drop([identifier])
+            self._written[identifier] = None  # it is in the file until it is released again
             self._incoming[identifier] = digest
             return Repeat.KNOWN
         self.is_expecting = self.is_expecting and packet.dup
         return Repeat.UNKNOWN
 
+    def note_incoming(self, packet_identifiers: list[int], digests: Sequence[bytes]) -> list[Work]:
+        """Returns the work that notes the contents of messages that are being stored."""
+        if self._reuses:
+            return []
+        self._written.update(dict.fromkeys(packet_identifiers))
+        return [qos2.note_released(self._session, dict(zip(packet_identifiers, digests, strict=True)))]
+
     def note_received(self, packet_identifiers: list[int]) -> None:
-        """PUBRECs go out."""
+        """PUBRECs of new messages go out."""
+        if not self._digests.keys().isdisjoint(packet_identifiers):
+            self._reuses = True
+            self.forget()
         self._marks.update(dict.fromkeys(packet_identifiers, self._answered))
 
-    def note_answered(self, packet_identifiers: list[int]) -> None:
-        """PUBCOMPs go out."""
+    def note_answered(self, packet_identifiers: list[int], in_use: Callable[[], Iterable[int]]) -> None:
+        """PUBCOMPs go out; ``in_use`` returns the packet identifiers of messages to the client."""
         for one in packet_identifiers:
             self._answered += 1
             if one in self._digests:
                 self._numbers[one] = self._answered
+        if self._numbers and self.probe is None:
+            self.probe = self._answered, frozenset(in_use())
+
+    def note_answers(self, packet_identifiers: Iterable[int], in_use: Callable[[], Iterable[int]]) -> None:
+        """The client has answered messages, with PUBACKs or PUBRECs."""
+        if self.probe is None or self.probe[1].issuperset(packet_identifiers):
+            return
+        arrived = self._arrived(self.probe[0])
+        if arrived:
+            self._forget(arrived)
+        self.probe = (self._answered, frozenset(in_use())) if self._numbers else None
+
+    def _arrived(self, answered: int) -> list[int]:
+        """Returns those of these messages whose PUBCOMPs are among the first ones over this connection."""
+        return [one for one, number in self._numbers.items() if number <= answered]
 
     def release(self, packet_identifiers: list[int]) -> list[Work]:
         """Returns the work that notes released messages, which are still among the incoming ones."""
         if self._reuses:
-            return []
+            return self._forget_written(packet_identifiers)
         digests = {one: self._incoming.get(one, b"") for one in packet_identifiers}
         digests = {one: digest for one, digest in digests.items() if digest}
-        if not self._digests.keys().isdisjoint(digests):
-            self._reuses = True
-            self.forget()
-            return []
         mark = max((self._marks.pop(one, 0) for one in packet_identifiers), default=0)
-        arrived = [one for one, number in self._numbers.items() if number <= mark]
+        arrived = self._arrived(mark)
         self._digests.update(digests)
         self._times.update(dict.fromkeys(digests, asyncio.get_running_loop().time()))
         self._set_timer()
-        works: list[Work] = [qos2.note_released(self._session, digests)] if digests else []
+        unwritten = {one: digest for one, digest in digests.items() if one not in self._written}
+        for one in packet_identifiers:
+            self._written.pop(one, None)
+        works: list[Work] = [qos2.note_released(self._session, unwritten)] if unwritten else []
         arrived += [one for one in islice(self._digests, max(0, len(self._digests) - KEPT_MOST)) if one not in arrived]
         if arrived:
             self._drop(arrived)
             works.append(qos2.forget_released(self._session, arrived))
         return works
+
+    def _forget_written(self, packet_identifiers: list[int]) -> list[Work]:
+        """Returns the work that forgets the contents of messages of a client that gives identifiers again."""
+        written = [one for one in packet_identifiers if self._written.pop(one, one) is None]
+        return [qos2.forget_released(self._session, written)] if written else []
 
     def _set_timer(self) -> None:
         if self._timer is None and self._digests:

@@ -119,6 +119,10 @@ class Import:
         """Nothing that goes to the other system is answered here."""
         return False
 
+    def identifiers_in_use(self) -> list[int]:
+        """No message goes that way by a packet identifier."""
+        return []
+
     def puback(self, identifier: int, reason_code: int = SUCCESS, _reason: str = "") -> None:
         """A message is durable, or will never be taken."""
         if reason_code < UNSPECIFIED_ERROR:

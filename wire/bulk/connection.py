@@ -123,6 +123,10 @@ class BulkConnection(Connection):
         """Whether the peer has packets to answer."""
         return self._send_window.has_any()
 
+    def identifiers_in_use(self) -> list:
+        """The packet identifiers of messages to the peer, those of `expect_pubrecs` too."""
+        return self._send_window.in_use()
+
     def expect_pubrecs(self, identifiers: list) -> None:
         """These QoS 2 messages of the session are to be sent again, and the peer may answer them before that.
 
@@ -403,6 +407,10 @@ class BulkSendWindow(SendWindow):
     def has_any(self) -> bool:
         """Whether any packet identifier is in use."""
         return bool(self._states)
+
+    def in_use(self) -> list[int]:
+        """Returns the packet identifiers in use."""
+        return list(self._states)
 
     def unanswered(self) -> list[int]:
         """Returns the packet identifiers of the messages that were sent and wait for their PUBACK or PUBREC."""

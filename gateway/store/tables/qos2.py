@@ -8,8 +8,8 @@ next start goes on, as a client may still have something under those before it.
 A route's column batch is one flow for all of its messages.
 
 The packet identifier of an incoming message is written in the transaction that stores the message, so that a PUBLISH
-that is sent again after a crash is known. A released one is noted with the digest of its content in the table
-`released`, for the seconds in which its PUBCOMP may be lost.
+that is sent again after a crash is known. With it goes the digest of its content, to the table `released`. It stays
+there behind the PUBREL, for the seconds in which the PUBCOMP may be lost.
 """
 
 import sqlite3
@@ -69,6 +69,14 @@ CREATE TABLE IF NOT EXISTS released (
 """
 NOTE_RELEASED = "INSERT OR REPLACE INTO released VALUES (?, ?, ?)"
 FORGET_RELEASED = "DELETE FROM released WHERE session = ? AND packet_identifier = ?"
+LOAD_INCOMING = """
+SELECT session, packet_identifier, coalesce(digest, x'')
+FROM incoming LEFT JOIN released USING (session, packet_identifier)
+"""
+LOAD_RELEASED = """
+SELECT session, packet_identifier, digest FROM released
+WHERE (session, packet_identifier) NOT IN (SELECT session, packet_identifier FROM incoming)
+"""
 NOTE_INCOMING = "INSERT OR IGNORE INTO incoming VALUES (?, ?)"
 RELEASE_INCOMING = "DELETE FROM incoming WHERE session = ? AND packet_identifier = ?"
 FORGET_INCOMING = "DELETE FROM incoming WHERE session = ?", "DELETE FROM released WHERE session = ?"
@@ -171,13 +179,13 @@ def end_all(session: str) -> Write:
 
 
 def load_incoming(connection: sqlite3.Connection) -> dict[str, Digests]:
-    """Returns the packet identifiers of incoming messages that are not released, by session; no digest is known."""
-    return _by_session(connection, "SELECT session, packet_identifier, x'' FROM incoming")
+    """Returns the incoming messages that are not released, by session."""
+    return _by_session(connection, LOAD_INCOMING)
 
 
 def load_released(connection: sqlite3.Connection) -> dict[str, Digests]:
     """Returns the incoming messages that were released shortly before their connections ended, by session."""
-    return _by_session(connection, "SELECT session, packet_identifier, digest FROM released")
+    return _by_session(connection, LOAD_RELEASED)
 
 
 def _by_session(connection: sqlite3.Connection, query: str) -> dict[str, Digests]:
@@ -188,7 +196,7 @@ def _by_session(connection: sqlite3.Connection, query: str) -> dict[str, Digests
 
 
 def note_released(session: str, digests: Digests) -> Write:
-    """Returns the work that notes messages whose PUBCOMP may not reach the client."""
+    """Returns the work that notes the contents of messages, until the client has their PUBCOMPs."""
     rows = [(session, packet_identifier, digest) for packet_identifier, digest in digests.items()]
     return lambda connection: _write_all(connection, NOTE_RELEASED, rows)
 

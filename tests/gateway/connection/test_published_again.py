@@ -7,7 +7,7 @@ import pytest
 from tests.gateway.steps import started
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import Client, GatewayProcess, connected, running, tcp_port
-from wire.codec.packets import Pubcomp, Pubrec
+from wire.codec.packets import MQTT_3_1_1, Pubcomp, Publish, Pubrec, Pubrel
 from wire.identity import IDENTITY_PROPERTY
 from wire.properties import USER_PROPERTY
 
@@ -18,6 +18,12 @@ async def published(client: Client, packet_identifier: int, payload: bytes, *, d
     assert (await client.expect(Pubrec)).packet_identifier == packet_identifier
     client.release(packet_identifier)
     assert (await client.expect(Pubcomp)).packet_identifier == packet_identifier
+
+
+async def acknowledge(client: Client, message: Publish) -> None:
+    """Returns when the gateway knows of the acknowledgement."""
+    client.acknowledge(message)
+    await (client.ping() if message.qos == 1 else client.expect(Pubrel))
 
 
 async def back(client: Client, gateway: GatewayProcess, name: str = "client") -> Client:
@@ -152,3 +158,59 @@ async def test_an_identifier_that_a_client_never_released_stands_for_another_mes
     client = await back(client, gateway)
     await published(client, 1, b"2")
     assert payloads(tmp_path) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("is_killed_first", [False, True], ids=["cut", "killed"])
+async def test_a_message_that_is_released_after_a_restart_and_published_again_is_stored_once(
+    tmp_path: Path, is_killed_first: bool
+) -> None:
+    gateway = await started(tmp_path)
+    client = await Client("client").connect(gateway.port)
+    client.send("a", b"1", qos=2, packet_identifier=1)
+    await client.expect(Pubrec)
+    for is_killed in (True, is_killed_first):
+        if is_killed:
+            await gateway.restart()
+        client = await back(client, gateway)
+        client.release(1)
+        await client.expect(Pubcomp)
+    client = await back(client, gateway)
+    await published(client, 1, b"1")
+    await published(client, 2, b"2")
+    assert payloads(tmp_path) == [b"1", b"2"]
+
+
+async def test_an_identifier_that_a_client_never_released_stands_for_another_message_also_where_one_was_not_stored(
+    tmp_path: Path,
+) -> None:
+    """The first message is acknowledged over 3.1.1 and left out, as no rule allows it."""
+    (tmp_path / "rules").write_text("allow * publish a\n")
+    async with running(tmp_path / "store", acl=str(tmp_path / "rules")) as broker:
+        for topic, payload in (("denied", b"1"), ("a", b"2")):
+            options = {"protocol_level": MQTT_3_1_1, "clean_start": False}
+            client = await Client("client", **options).connect(tcp_port(broker))
+            client.send(topic, payload, qos=2, packet_identifier=1)
+            await client.expect(Pubrec)
+            client.cut()
+    assert payloads(tmp_path / "store") == [b"2"]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+async def test_an_answer_to_what_was_sent_behind_a_pubcomp_proves_that_it_has_arrived(tmp_path: Path, qos: int) -> None:
+    noted = "SELECT packet_identifier FROM released WHERE session = 'client'"
+    async with running(tmp_path) as broker:
+        client = await Client("client").connect(tcp_port(broker))
+        await client.subscribe("down", options=qos)
+        other = await Client("other").connect(tcp_port(broker))
+        other.send("down", b"before", qos=qos)
+        before = await client.expect(Publish)
+        await published(client, 7, b"1")
+        other.send("down", b"behind", qos=qos)
+        behind = await client.expect(Publish)
+        await acknowledge(client, before)
+        writer = await Client("writer").connect(tcp_port(broker))
+        await writer.publish("b")  # what is deferred is written with the next commit
+        assert stored(tmp_path, noted) == [(7,)], "its PUBLISH went out before"
+        await acknowledge(client, behind)
+        await writer.publish("b")
+        assert stored(tmp_path, noted) == []

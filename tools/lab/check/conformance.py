@@ -78,14 +78,14 @@ Where the standards leave a choice, or say nothing, a gateway behaves like this:
   are the same; it has no RETAIN and no message identity, and comes within five minutes; no new message came before it
   over this connection; its PUBREL came ten seconds or less before the
   former connection ended, which ended without DISCONNECT; the client has answered nothing that the gateway sent
-  behind the PUBCOMP; and it has not used an identifier again shortly before, as one does that begins at 1 for each
-  message. So a client loses a new message only if it repeats topic, payload and packet identifier of its last one,
-  first of all after a connection that broke at that moment. A session with Clean Session begins anew, and what its
-  client publishes again is new.
+  behind the PUBCOMP, no PUBREC by a PUBREL and no PUBLISH by a PUBACK or PUBREC; and it has not used an identifier
+  again shortly before, as one does that begins at 1 for each message. So a client loses a new message only if it
+  repeats topic, payload and packet identifier of its last one, first of all after a connection that broke at that
+  moment. A session with Clean Session begins anew, and what its client publishes again is new.
 - **Packet identifiers that were not released.** A PUBLISH of QoS 2 under such an identifier repeats the message that
   has it [MQTT-4.3.3-10]. With another topic or payload it is a new message, as in mosquitto: a client that has
-  started anew begins again at identifier 1. After a restart of the gateway the former content is not known, and the
-  identifier alone decides.
+  started anew begins again at identifier 1. The content is known over a restart of the gateway too,
+  but not of a client that has used an identifier again within ten seconds: there the identifier alone decides.
 - **MQTT 3.1** (`MQIsdp`, level 3), the version before the OASIS standard, works as in mosquitto: like 3.1.1, with
   these differences. The client identifier is required, and may be longer than 23 characters. A CONNACK never says
   that a session is present. A SUBACK cannot refuse, so it grants every filter, and the client does not get the
