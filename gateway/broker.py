@@ -16,6 +16,7 @@ from gateway.connection.stream import Common, Stream
 from gateway.errors import ConfigError, ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners
+from gateway.observe.certificates import Certificates
 from gateway.observe.links import Link, Links
 from gateway.observe.overview import ObservedStream, Overview
 from gateway.observe.sys_topics import Announcer
@@ -89,7 +90,10 @@ class Broker:
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
         lines = self.listeners.missing_lines
-        self.overview = Overview(self._observed, self.publishing, self.stream_links, default.multicast, lines)
+        self.certificates = Certificates(self.listeners.certificates)
+        self.overview = Overview(
+            self._observed, self.publishing, self.stream_links, default.multicast, lines, self.certificates
+        )
         self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
         self._connections: dict[asyncio.Task[None], Connection] = {}
         self._closing = False

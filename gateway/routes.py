@@ -5,7 +5,7 @@ from gateway.config.errors import Checked, ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config.load import Table, beside, check_readable, read_secret
 from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in_filter
-from gateway.config.pem import load_authorities, load_own, reason_of
+from gateway.config.pem import Validity, load_authorities, load_own, reason_of, validities
 from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
@@ -178,6 +178,7 @@ __all__ = [
     "Table",
     "Topics",
     "Trusting",
+    "Validity",
     "Wanted",
     "Window",
     "Work",
@@ -208,4 +209,5 @@ __all__ = [
     "retained",
     "shelf",
     "skip_ahead",
+    "validities",
 ]

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.routes import Endings, MessageLog, RouteState, Services, Signal
+from gateway.routes import Endings, MessageLog, RouteState, Services, Signal, Validity
 from uplink.carry import export_backlog
 from uplink.config import AnyRoute, RouteConfig, queue_config, with_streams
+from uplink.connect.credentials import validities_of
 from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue import ROUTE_PREFIX, RouteQueue
@@ -262,6 +263,10 @@ class Routes:
         """Returns the ends of the links that this gateway dials, for one stream."""
         routes = [route for route in self._serving.values() if _stream(route.config) == stream]
         return [route.link for route in routes if route.link is not None]
+
+    def certificates(self) -> list[tuple[str, Validity]]:
+        """Returns the configured routes that show a certificate, each with the validity of its file."""
+        return validities_of([route.config for route in self._serving.values()])
 
     def queues(self) -> list[RouteQueue]:
         """Returns what waits for each configured route."""

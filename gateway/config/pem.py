@@ -4,12 +4,15 @@ import base64
 import re
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from gateway.config.load import read_file
 from gateway.errors import ConfigError
 
 PEM_BLOCK = re.compile(rb"-----BEGIN (CERTIFICATE|X509 CRL)-----\s(.*?)-----END", re.DOTALL)
+UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
+SOON = timedelta(days=14)
 DER_INTEGER, DER_SEQUENCE, DER_UTC_TIME, DER_TIME, DER_VERSION = 0x02, 0x30, 0x17, 0x18, 0xA0
 
 
@@ -49,30 +52,42 @@ def reason_of(error: ssl.SSLError) -> str:
     return (error.reason or "it is not there, or cannot be read").replace("_", " ").lower()
 
 
-def out_of_date(path: str, now: datetime) -> str:
-    """Returns that the first certificate or a revocation list of a PEM file is out of date; "" if none is.
+class Validity(NamedTuple):
+    """The time in which a certificate may be used, or a revocation list counts."""
 
-    Args:
-        path: the file, which OpenSSL has read without an error.
-        now: with a time zone.
+    file: str
+    begins: datetime
+    ends: datetime
+
+    def problem(self, now: datetime) -> str:
+        """Returns that it is out of date, "" if it is not."""
+        return f"{self.file}: out of date since {self.ends:{UTC_FORM}}" if self.ends < now else ""
+
+    def note(self, now: datetime) -> str:
+        """Returns that it is out of date soon, "" if it is not: in two weeks, or in the last third of a short life."""
+        soon = min(SOON, (self.ends - self.begins) / 3)
+        is_soon = now <= self.ends < now + soon
+        return f"{self.file}: out of date from {self.ends:{UTC_FORM}} on" if is_soon else ""
+
+
+def validities(path: str) -> list[Validity]:
+    """Returns the validity of the first certificate in a PEM file, and of its revocation lists.
+
+    OpenSSL has read the file without an error. Raises ConfigError.
     """
     blocks = _blocks(path)
     certificates = [der for kind, der in blocks if kind == b"CERTIFICATE"]
     lists = [der for kind, der in blocks if kind == b"X509 CRL"]
-    for der in certificates[:1] + lists:
-        end = _end_of(der)
-        if end is not None and end < now:
-            return f"{path}: out of date since {end:%Y-%m-%dT%H:%M:%SZ}"
-    return ""
+    return [Validity(path, *times) for times in map(_times_in, certificates[:1] + lists) if times is not None]
 
 
-def _end_of(der: bytes) -> datetime | None:
-    """Returns the notAfter of a certificate, or the nextUpdate of a revocation list [RFC 5280, 4.1 and 5.1]."""
+def _times_in(der: bytes) -> tuple[datetime, datetime] | None:
+    """Returns the validity of a certificate, or thisUpdate and nextUpdate of a list [RFC 5280, 4.1 and 5.1]."""
     parts = _parts(der)
     for group in (parts, *(list(_elements(der, *part[1:])) for part in parts if part[0] == DER_SEQUENCE)):
         times = [_time_of(tag, der[begin:end]) for tag, begin, end in group if tag in (DER_UTC_TIME, DER_TIME)]
         if times:
-            return times[1] if len(times) > 1 else None
+            return (times[0], times[1]) if len(times) > 1 else None
     return None
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from gateway.config.pem import Validity
 from gateway.config.schema import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
 from gateway.errors import ConfigError, ListenError
 from gateway.listeners.connection_limits import FILES_LEAST, ConnectionLimits, files_allowed
@@ -59,6 +60,11 @@ class Listeners:
             (config.device, getattr(one, "problem", "")) for config, one in pairs if isinstance(config, SerialConfig)
         ]
         return [(device, problem) for device, problem in found if problem]
+
+    def certificates(self) -> list[tuple[str, Validity]]:
+        """Returns the place of each listener with TLS, with the validity of each certificate and list that it uses."""
+        pairs = ((place, getattr(one, "tls", None)) for place, one in zip(self.places(), self.all, strict=True))
+        return [(f"listener {place}", one) for place, tls in pairs if tls is not None for one in tls.validities]
 
     async def close(self) -> None:
         """Closes all listeners, and waits until the clients have read what was sent last."""

@@ -36,7 +36,7 @@ class TcpListener:
     ) -> None:
         self.port = config.port
         self._host = config.host
-        tls = Tls(config.tls) if config.tls else None
+        self.tls = tls = Tls(config.tls) if config.tls else None
         identify = Visitors(tls, anonymous, config.realtime).identify
         proxies = Proxies(config.proxy_from)
         self._acceptor = Acceptor(limits, tls, lambda accepted: StreamPort(accepted, identify, connect), proxies)

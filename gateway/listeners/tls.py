@@ -6,7 +6,7 @@ import ssl
 from typing import Any
 
 from gateway.auth.accounts import NAME_SIZE_MAX, RESERVED_NAMES
-from gateway.config.pem import load_authorities, load_own, load_revoked
+from gateway.config.pem import load_authorities, load_own, load_revoked, validities
 from gateway.config.schema import TlsConfig
 from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.log_fields import about
@@ -43,15 +43,19 @@ class Tls:
 
     Raises:
         ConfigError: a file cannot be used; the text names it.
+
+    ``validities`` are those of its certificate, and of its lists of revoked ones.
     """
 
     def __init__(self, config: TlsConfig) -> None:
         self._config = config
-        self.context = make_context(config)
+        self.reload()
 
     def reload(self) -> None:
         """Reads the files again, for later connections. On ConfigError it goes on with those it has."""
         self.context = make_context(self._config)
+        files = (self._config.certificate, self._config.client_crl)
+        self.validities = [one for file in files if file is not None for one in validities(file)]
 
     def user_of(self, certificate: dict[str, Any] | None) -> str | None:
         """Returns the user that a client's certificate names, None without one.

@@ -55,7 +55,7 @@ class WebSocketListener:
         self._config = config
         self._connect = connect
         self._server: web.Server | None = None
-        tls = Tls(config.tls) if config.tls else None
+        self.tls = tls = Tls(config.tls) if config.tls else None
         self._visitors = Visitors(tls, anonymous, config.realtime)
         self._acceptor = Acceptor(limits, tls, self._receive, Proxies(config.proxy_from))
         self._forwarders = Proxies(config.forwarded_from)

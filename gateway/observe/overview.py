@@ -9,6 +9,7 @@ from pathlib import Path
 from gateway.counters import LinkStatus, RouteState, State, StreamState
 from gateway.limits import Limits
 from gateway.multicast import Multicast
+from gateway.observe.certificates import Certificates
 from gateway.observe.links import Links
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
@@ -70,6 +71,7 @@ class Overview:
         links: the links to neighbours in each stream.
         multicast: the multicast groups.
         lines: returns the serial ports that cannot be used now, each with the reason.
+        certificates: those of listeners and routes.
     """
 
     def __init__(
@@ -79,7 +81,9 @@ class Overview:
         links: list[Links],
         multicast: Multicast,
         lines: Callable[[], list[tuple[str, str]]],
+        certificates: Certificates,
     ) -> None:
+        self._certificates = certificates
         self._lines = lines
         self._streams = streams
         self._publishing = publishing
@@ -128,6 +132,7 @@ class Overview:
         ]
         return (
             stores
+            + self._certificates.notes()
             + [f"serial port {device}: {problem}" for device, problem in self._lines()]
             + [
                 f"route {route.name}: {route.refused_messages} refused messages are set aside"
@@ -154,7 +159,7 @@ class Overview:
         ]
         networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)
         multicast = [f"multicast {one.name}: {one.problem}" for one in self._multicast.states() if one.problem]
-        found = (*stores, self.not_reloaded, *routes, *networks, *multicast)
+        found = (*stores, self.not_reloaded, *self._certificates.problems(), *routes, *networks, *multicast)
         return [problem for problem in found if problem]
 
 

@@ -7,6 +7,7 @@ import subprocess
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -20,13 +21,14 @@ from gateway.config.load import load
 from gateway.errors import ConfigError
 from tests.support.mosquitto import subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tests.uplink.support import append, get, opened, route_config, running, until
+from tests.uplink.support import append, get, opened, route_config, running, serving, until
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.ports import free_port
 from uplink.config import RouteConfig, routes_of
 from uplink.connect import credentials
 from uplink.connect.tls import RouteTlsConfig
+from uplink.route import Route
 
 MINIMAL = 'name = "gw"\n[store]\npath = "store"\n[[route]]\nname = "up"\n'
 
@@ -85,6 +87,22 @@ async def test_a_broker_that_wants_a_certificate_is_told_by_its_reason(
     with broker(tmp_path, tls_listener(port, authority.server(), *more)):
         async with opened(tmp_path) as log, running(log, config):
             await until(lambda: "TLS failed: tlsv13 alert certificate required; storing meanwhile" in caplog.text)
+
+
+@pytest.mark.parametrize("whose", ["route", "broker"])
+async def test_a_certificate_that_is_out_of_date_counts_as_a_refused_login(tmp_path: Path, whose: str) -> None:
+    authority, port = Authority(tmp_path), free_port()
+    lives = {who: timedelta(hours=-1 if who == whose else 1) for who in ("route", "broker")}
+    certificate, key = map(str, authority.sign("route", ["gateway-1"], life=lives["route"]))
+    own = authority.sign("server", ["server"], [x509.DNSName("localhost")], life=lives["broker"])
+    tls = RouteTlsConfig(str(authority.path), certificate, key)
+    config = route_config(port, broker=f"mqtts://localhost:{port}", tls=tls)
+    more = f"cafile {authority.path}", "require_certificate true"
+    with broker(tmp_path, tls_listener(port, own, *more)):
+        async with opened(tmp_path) as log:
+            route = Route(config, "gateway-1", log)
+            async with serving(route):
+                await until(lambda: "expired" in route.queue.state.login_refused)
 
 
 async def test_a_port_without_tls_is_told_by_its_reason(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import sqlite3
 import ssl
 from collections import defaultdict
@@ -46,6 +47,8 @@ REFUSALS = (
     BAD_AUTHENTICATION_METHOD,
 )
 """The reason codes of a login that will be refused again."""
+REFUSES_CERTIFICATE = re.compile("alert (.*certificate|unknown ca|access denied)")
+"""The alerts with which the other end of TLS refuses ours [RFC 8446 section 6.2], in OpenSSL's words."""
 CONNECT_DEADLINE_S = 10.0
 RECEIVE_MAXIMUM = 1000  # asked for; mosquitto 2.0.11 sends more when a session with a long queue goes on
 REFERENCES_MOST = 3  # that are followed, one after the other
@@ -62,7 +65,7 @@ class LinkDown(Exception):
 
 
 class NotLetIn(LinkDown, LoginRefused):
-    """The broker refuses our login."""
+    """The broker refuses our login or our certificate, or we refuse its certificate."""
 
 
 class Unanswered(LinkDown):
@@ -389,9 +392,10 @@ async def _open(
     except TimeoutError:
         raise LinkDown(f"no answer in {CONNECT_DEADLINE_S:g} s") from None
     except ssl.SSLCertVerificationError as error:
-        raise LinkDown(f"cannot connect: its certificate is refused: {error.verify_message}") from None
+        raise NotLetIn(f"cannot connect: its certificate is refused: {error.verify_message}") from None
     except ssl.SSLError as error:
-        raise LinkDown(f"cannot connect: TLS failed: {reason_of(error)}") from None
+        text = f"cannot connect: TLS failed: {reason_of(error)}"
+        raise (NotLetIn if REFUSES_CERTIFICATE.search(text) else LinkDown)(text) from None
     except OSError as error:
         hint = "; the port may be one without TLS" if isinstance(error, ConnectionResetError) and context else ""
         raise LinkDown(f"cannot connect: {error.strerror or error}{hint}") from None
@@ -427,6 +431,8 @@ async def _is_there(server: Server, context: ssl.SSLContext | None) -> bool:
 def _failure(remote: Remote, server: Server) -> LinkDown:
     """Returns why a connection ended before its CONNACK."""
     text, closed = remote.ended.result(), remote.closed
+    if closed is None and REFUSES_CERTIFICATE.search(text):
+        return NotLetIn(f"no CONNACK came: {text}")
     if closed is None:
         return Unanswered(f"no CONNACK came: {text}") if remote.has_begun else LinkDown(text)
     if closed.reason_code == MALFORMED_PACKET:

@@ -1,13 +1,23 @@
 """A route's login and TLS: what it shows the next broker, and how it checks that broker."""
 
+import contextlib
 import ssl
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from gateway.routes import ConfigError, ConfigSource, check_readable, load_authorities, load_own, read_secret
+from gateway.routes import (
+    ConfigError,
+    ConfigSource,
+    Validity,
+    check_readable,
+    load_authorities,
+    load_own,
+    read_secret,
+    validities,
+)
 from uplink.config import AnyRoute
 from uplink.connect.tls import TLS_FILES, RouteTlsConfig
 from wire.bulk.tls import choose
@@ -54,6 +64,16 @@ def files_of(route: AnyRoute) -> Iterator[tuple[str, str]]:
     files = {key: getattr(route, key, None) for key in ("password_file", "credentials")}
     files |= {f"tls.{key}": tls.get(key) for key in TLS_FILES}
     return ((key, file) for key, file in files.items() if file is not None)
+
+
+def validities_of(routes: Iterable[AnyRoute]) -> list[tuple[str, Validity]]:
+    """Returns the validity of the certificate that each route shows; a file that cannot be read now has none."""
+    found = []
+    for route in routes:
+        if route.tls is not None and route.tls.certificate is not None:
+            with contextlib.suppress(ConfigError, ValueError):  # the next connection tells
+                found += [(f"route {route.name}", one) for one in validities(route.tls.certificate)]
+    return found
 
 
 def private_keys(routes: Sequence[AnyRoute]) -> list[str]:

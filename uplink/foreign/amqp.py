@@ -6,6 +6,7 @@ accepted is custody; released and modified are "later"; rejected is "never".
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 import proton
-from proton import Delivery, Event, Message, Transport
+from proton import SASL, Delivery, Event, Message, Transport
 
 from uplink.foreign.config import AMQP_PORTS, Address, AmqpConfig, parse_address
 from uplink.foreign.headers import CONTENT_TYPE, read_identity
@@ -24,6 +25,7 @@ from uplink.foreign.transport import (
     CannotCarry,
     Importer,
     Login,
+    NotLetIn,
     Parcel,
     TransportDown,
     Verdict,
@@ -88,20 +90,31 @@ class Amqp(asyncio.Protocol):
         self._has_begun = False
 
     async def connect(self) -> None:
-        faults = []
+        faults, refusals = [], 0
         for url in self._config.servers:
             address = parse_address(url, AMQP_PORTS)
             try:
                 await self._connect_to(address)
             except (OSError, TransportDown) as error:
                 faults.append(f"{address}: {self._fault or error or type(error).__name__}")
+                refusals += self._is_login_refused or isinstance(error, ssl.SSLCertVerificationError)
                 if self._line is not None:
                     self._line.abort()
             else:
                 self.server = str(address)
                 self._ticking = asyncio.get_running_loop().create_task(self._tick())
                 return
-        raise TransportDown("; ".join(faults))
+        raise (NotLetIn if refusals == len(faults) else TransportDown)("; ".join(faults))
+
+    @property
+    def _is_login_refused(self) -> bool:
+        """Whether the broker has refused the user and the password, or the virtual host.
+
+        Source: OASIS AMQP 1.0, part 5, section 5.3.3.6, for the outcome of SASL, and part 2, section 2.8.15.
+        """
+        condition = self._connection.remote_condition
+        is_denied = condition is not None and condition.name in ("amqp:unauthorized-access", "amqp:not-allowed")
+        return is_denied or self._engine.sasl().outcome in (SASL.AUTH, SASL.PERM)
 
     async def _connect_to(self, address: Address) -> None:
         self._begin_engine(address.host)

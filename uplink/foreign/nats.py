@@ -30,6 +30,7 @@ from uplink.foreign.transport import (
     CannotCarry,
     Importer,
     Login,
+    NotLetIn,
     Parcel,
     TransportDown,
     Verdict,
@@ -45,6 +46,9 @@ LOOK_S, LOOK_BUSY_S = 1.0, 0.1  # between two looks at the receivers
 HEADER_BYTES = len("NATS/1.0\r\n\r\n")
 NO_RESPONDERS = "503"
 TOO_LARGE = (10054, 10097)  # err_code: the message, or its headers, exceed what the stream takes
+REFUSED_LOGIN = re.compile(
+    "authorization violation|(user|account) authentication (expired|revoked)|certificate.verify.failed", re.IGNORECASE
+)
 FOR_PUBLISH = re.compile(r'violation for publish to "(.+)"', re.IGNORECASE)
 
 logger = logging.getLogger(__name__)
@@ -110,7 +114,7 @@ class Nats:
         return "; ".join(dict.fromkeys(self._problems.values()))
 
     async def connect(self) -> None:
-        faults = []
+        faults, refusals = [], 0
         for url in self._config.servers:
             address = parse_address(url, NATS_PORTS)
             try:
@@ -124,9 +128,10 @@ class Nats:
                 faults.append(f"{address}: {error}")
             except (OSError, Error, APIError) as error:
                 faults.append(f"{address}: {self._last_error or error or type(error).__name__}")
+            refusals += bool(REFUSED_LOGIN.search(faults[-1]))
             await self._client.close()  # it is not in use yet, so its end ends nothing
             self._client, self._last_error = Client(), ""
-        raise TransportDown("; ".join(faults))
+        raise (NotLetIn if refusals == len(faults) else TransportDown)("; ".join(faults))
 
     async def _connect_to(self, url: str) -> None:
         config = self._config

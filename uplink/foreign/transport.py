@@ -10,12 +10,18 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from uplink.connect.connections import LoginRefused
+
 Login = tuple[bytes | None, ssl.SSLContext | None]
 """The password and the TLS context, None for each that a route has not."""
 
 
 class TransportDown(Exception):
     """No connection can be made, or it has ended; the text says why."""
+
+
+class NotLetIn(TransportDown, LoginRefused):
+    """Each server refuses the login of the route."""
 
 
 class CannotCarry(Exception):
@@ -101,7 +107,9 @@ class Transport(Protocol):
     def problem(self) -> str: ...
 
     async def connect(self) -> None:
-        """Makes the connection, to the first server that takes it. Raises TransportDown."""
+        """Makes the connection, to the first server that takes it. Raises TransportDown, and NotLetIn if each refuses
+        the login.
+        """
 
     async def send(self, parcel: Parcel, answered: Answered, /) -> None:
         """Sends a message; may wait for room on the line. Raises CannotCarry, TransportDown."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from gateway.config.pem import out_of_date
+from gateway.config.pem import validities
 from gateway.config.schema import TcpConfig, TlsConfig, WebSocketConfig
 from gateway.errors import ConfigError
 from gateway.listeners.tls import Tls
@@ -275,8 +275,12 @@ def test_a_certificate_or_revocation_list_that_is_out_of_date_is_told_from_one_t
     both = tmp_path / "both.pem"
     both.write_bytes(certificate.read_bytes() + authority.path.read_bytes())
     files = [certificate, both, authority.revoke("server")]
+    dated = [validities(str(file)) for file in files]
+    assert list(map(len, dated)) == [1, 1, 1]
     now = datetime.now(UTC)
-    assert [out_of_date(str(file), now) for file in files] == ["", "", ""]
-    later = now + LIFE + timedelta(minutes=1)
-    assert [out_of_date(str(file), later).startswith(f"{file}: out of date since 20") for file in files] == [True] * 3
-    assert out_of_date(str(key), later) == ""
+    for (one,), file in zip(dated, files, strict=True):
+        assert (one.problem(now), one.note(now)) == ("", "")
+        near, later = one.ends - timedelta(minutes=1), now + LIFE + timedelta(minutes=1)
+        assert (one.problem(near), one.note(near)) == ("", f"{file}: out of date from {one.ends:%Y-%m-%dT%H:%M:%SZ} on")
+        assert one.problem(later).startswith(f"{file}: out of date since 20") and not one.note(later)
+    assert validities(str(key)) == []

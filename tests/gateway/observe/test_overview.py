@@ -1,13 +1,17 @@
 """What /healthz says, and whether readings are at risk: a problem; or an operator should just know it: a note."""
 
+from datetime import timedelta
 from pathlib import Path
 
-from gateway.config.schema import QueueConfig, SerialConfig
+from gateway.config.schema import QueueConfig, SerialConfig, TcpConfig, TlsConfig
 from tests.gateway.support import Client, running, subscribed, tcp_port, until
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.support import route_config, serving
+from tools.lab.testing.certificates import Authority
 from tools.lab.testing.serial_line import SerialLine
+from uplink.connect.tls import RouteTlsConfig
 from uplink.route import Route
+from uplink.routes import Routes
 from wire.codec.packets import Connack
 from wire.reasons import NOT_AUTHORIZED
 
@@ -71,3 +75,38 @@ async def test_a_serial_port_that_is_missing_is_a_note(tmp_path: Path) -> None:
         device.symlink_to(cable.near)
         await until(lambda: not broker.overview.notes(), "it is there")
         cable.close()
+
+
+async def test_a_listeners_certificate_is_told_when_it_nears_its_end_and_is_a_problem_behind_it(tmp_path: Path) -> None:
+    """What counts is the certificate in use: a renewed file is used after SIGHUP."""
+    authority = Authority(tmp_path / "certificates")
+    near, past = timedelta(hours=1), timedelta(hours=-1)
+    certificate, key = map(str, authority.sign("server", ["server"], life=near))
+    listener = TcpConfig(port=0, tls=TlsConfig(certificate, key))
+    async with running(tmp_path / "store", listener) as broker:
+        (note,) = broker.overview.notes()
+        assert f"{certificate}: out of date from 20" in note
+        assert note.startswith(f"listener tcp with TLS 127.0.0.1:{tcp_port(broker)}: ")
+        assert broker.overview.problems() == []
+        authority.sign("server", ["server"], life=past)
+        broker.reload()
+        assert broker.overview.notes() == []
+        (problem,) = broker.overview.problems()
+        assert f"{certificate}: out of date since 20" in problem
+        authority.sign("server", ["server"])
+        assert broker.overview.problems() == [problem]
+        broker.reload()
+        assert (broker.overview.notes(), broker.overview.problems()) == ([], [])
+
+
+async def test_a_certificate_that_a_route_shows_is_told_as_its_file_is_now(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "certificates")
+    certificate, key = map(str, authority.sign("route", ["route"], life=timedelta(hours=-1)))
+    async with running(tmp_path / "store") as broker:
+        config = route_config(1, broker="mqtts://127.0.0.1:1", tls=RouteTlsConfig(None, certificate, key))
+        routes = Routes([config], "test-gateway", broker.log, broker.endings, broker.services)
+        broker.certificates.routes = routes.certificates
+        (problem,) = broker.overview.problems()
+        assert problem.startswith(f"route central: {certificate}: out of date since 20")
+        authority.sign("route", ["route"])
+        assert broker.overview.problems() == []

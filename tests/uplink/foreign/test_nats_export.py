@@ -255,8 +255,10 @@ async def test_a_wrong_password_is_told_and_the_right_one_is_read_again(tmp_path
         config = nats_config(server, user="u", password_file=str(password))
         async with routed(tmp_path / "gateway", config) as (_, route):
             await until(lambda: "Authorization Violation" in route.problem)
+            assert "Authorization Violation" in route.queue.state.login_refused
             password.write_text("right\n")
             await until(lambda: route.queue.state.connected)
+            assert route.queue.state.login_refused == ""
 
 
 async def test_a_credentials_file_of_another_account_is_told_and_the_right_one_is_read_again(tmp_path: Path) -> None:

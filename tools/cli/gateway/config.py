@@ -16,7 +16,7 @@ from gateway.auth.accounts import load_accounts
 from gateway.auth.rules import load_rules
 from gateway.config.errors import ConfigSource
 from gateway.config.load import TLS_FILES, Draft, check_places, check_readable, draft_of, named_files
-from gateway.config.pem import out_of_date
+from gateway.config.pem import validities
 from gateway.config.schema import (
     GatewayConfig,
     TcpConfig,
@@ -154,7 +154,9 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
         shown.append(("clients refuse a certificate", tls.certificate))
         shown.append(("no client with a certificate gets in", tls.client_crl))
     shown += [("a broker refuses a route's certificate", one.tls.certificate) for one in routes if one.tls]
-    warnings += [(event, reason) for event, file in shown if file and (reason := out_of_date(file, now))]
+    found = [(event, one) for event, file in shown if file for one in validities(file)]
+    warnings += [(event, reason) for event, one in found if (reason := one.problem(now))]
+    warnings += [("a certificate ends soon", reason) for _, one in found if (reason := one.note(now))]
     if is_in_memory(Path(config.store.path)):
         reason = f"{config.store.path}: on a file system in memory, which a restart of the machine empties"
         warnings.append(("what is stored is not durable", reason))

@@ -31,6 +31,7 @@ from uplink.control import Control
 from uplink.routes import Routes
 
 COLLECT_AFTER = (20_000, 1, 1)  # new objects before a collection; then how rarely older ones are examined
+CERTIFICATES_LOOK_S = 3600.0  # between two looks at the dates of certificates
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"  # sd_notify(3)
 
 logger = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         broker = Broker(config, log, logs)
         routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
         broker.overview.routes = routes.states
+        broker.certificates.routes = routes.certificates
         broker.carry_streams(routes.links, routes.take_stream)
         await broker.start()
         imports = Imports(
@@ -100,6 +102,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
             logger.info("ready", extra=_about_start(broker, configuration))
             _tell_service_manager(READY)
             running = [group.create_task(routes.run()), group.create_task(_stay_watched())]
+            running.append(group.create_task(_watch_certificates(broker)))
             await stop.wait()
             _tell_service_manager(STOPPING)
             logger.info("told to end: what has come is stored and acknowledged first")
@@ -199,6 +202,17 @@ def _tell_service_manager(what: str) -> None:
     if address:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
             to.sendto(what.encode(), address)
+
+
+async def _watch_certificates(broker: Broker) -> None:
+    """Logs each certificate that comes to its end while the gateway runs, once it nears and once it has come."""
+    told = {*broker.certificates.problems(), *broker.certificates.notes()}  # the start has said these
+    while True:
+        await asyncio.sleep(CERTIFICATES_LOOK_S)
+        for line in (*broker.certificates.problems(), *broker.certificates.notes()):
+            if line not in told:
+                told.add(line)
+                logger.warning("a certificate has to be renewed", extra=about(reason=line))
 
 
 async def _stay_watched() -> None:
