@@ -29,7 +29,7 @@ class ScriptedBroker:
         puback: the reason code for a PUBLISH of QoS 1 or 2, or None to stay silent.
         pubcomp: whether a PUBREL is answered.
         maximum_qos, maximum_packet_size, retain_available: what the CONNACK announces, or None.
-        early_pubrecs: packet identifiers whose PUBRECs follow the CONNACK at once, if the session is present.
+        early_pubrecs: packet identifiers whose PUBRECs follow the next CONNACK at once.
         hangs_up: whether a connection is closed at once after its CONNACK.
         hangs_up_over: the reason code of the DISCONNECT with which it answers a PUBLISH and closes, 0 to close without
             one, or None to go on.
@@ -130,9 +130,8 @@ class ScriptedBroker:
                         return
                     self.answer(connection, event)
                 writer.write(connection.data_to_send())
-                if self.session_present:
-                    writer.write(b"".join(Pubrec(identifier).encode() for identifier in self.early_pubrecs))
-                    self.early_pubrecs = []
+                writer.write(b"".join(Pubrec(identifier).encode() for identifier in self.early_pubrecs))
+                self.early_pubrecs = []
                 if self.hangs_up:
                     return
         except OSError:

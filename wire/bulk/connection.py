@@ -321,6 +321,8 @@ class BulkClientConnection(BulkConnection, ClientConnection):
 
     def _handle_connack(self, packet) -> None:
         super()._handle_connack(packet)
+        if not packet.session_present:  # the server knows none of them, so no PUBREC can be about them
+            self._send_window.forget_expected()
         self._inflight_most = min(self._send_window.limit, self._inflight_window)
         self._send_window.limit = self._inflight_most
         if self._look_interval_ms:
@@ -420,6 +422,11 @@ class BulkSendWindow(SendWindow):
         """Adds messages whose PUBRECs may come before they are sent again; they do not count towards the limit."""
         for identifier in identifiers:
             self._states.setdefault(identifier, EXPECTED)
+
+    def forget_expected(self) -> None:
+        """Takes out the messages of `expect_all` that have not been sent."""
+        for identifier in [one for one, state in self._states.items() if state == EXPECTED]:
+            del self._states[identifier]
 
     def free(self, packet_identifier: int) -> None:
         if self._states.get(packet_identifier) == EXPECTED:
