@@ -92,7 +92,7 @@ async def test_a_broker_that_wants_a_certificate_is_told_by_its_reason(
 @pytest.mark.parametrize("whose", ["route", "broker"])
 async def test_a_certificate_that_is_out_of_date_counts_as_a_refused_login(tmp_path: Path, whose: str) -> None:
     authority, port = Authority(tmp_path), free_port()
-    lives = {who: timedelta(hours=-1 if who == whose else 1) for who in ("route", "broker")}
+    lives = {end: timedelta(hours=-1 if end == whose else 1) for end in ("route", "broker")}
     certificate, key = map(str, authority.sign("route", ["gateway-1"], life=lives["route"]))
     own = authority.sign("server", ["server"], [x509.DNSName("localhost")], life=lives["broker"])
     tls = RouteTlsConfig(str(authority.path), certificate, key)
