@@ -166,6 +166,13 @@ class Message:
         return memory_size(self.properties) if self.properties else 0
 
 
+def content_sizes(messages: Sequence[Message]) -> list[int]:
+    """Returns the ``content_size`` of each message, without a call for each."""
+    return [
+        len(one.payload) + len(one.topic) + (memory_size(one.properties) if one.properties else 0) for one in messages
+    ]
+
+
 def form(level: int, qos: int, has_identity: bool, has_hop: bool = False) -> int:
     """Returns a number for the form of a PUBLISH: its protocol level, its QoS, and whether it has identity and hop.
 

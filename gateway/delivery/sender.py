@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, takewhile
-from typing import Protocol
+from typing import Protocol, cast
 
 from gateway.delivery.live_hold import LiveHold
 from gateway.delivery.retained_cursor import RetainedCursor
@@ -397,10 +397,9 @@ class Sender:
 
     def _send_runs(self, source: _Source, pieces: Sequence[Piece]) -> list[Delivery]:
         """Sends the runs at the beginning, each in one piece; returns the other deliveries."""
-        deliveries = [piece for piece in pieces if not isinstance(piece, DeliveryRun)]
-        if len(deliveries) == len(pieces):  # as to each client
-            return deliveries
-        deliveries = []
+        if not isinstance(source.cursor, RunCursor):
+            return cast("list[Delivery]", pieces)
+        deliveries: list[Delivery] = []
         for piece in pieces:
             if not isinstance(piece, DeliveryRun):
                 deliveries.append(piece)

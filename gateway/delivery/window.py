@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, repeat
+from operator import is_
 from typing import Any, Protocol
 
 from gateway.counters import Counters
@@ -16,11 +17,13 @@ from gateway.store import EXPIRED, OVERSIZE, Delivery, DeliveryRun, Flow, Grant,
 from gateway.streams.naming import Naming
 from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import encode_block, encode_identified_block
-from wire.bulk.publishes import join_publishes, split_publish
+from wire.bulk.publishes import fill_in, join_publishes, lay_out, split_publish
 from wire.codec.packets import MQTT_5
 from wire.errors import PacketTooLargeError
 
 Finish = Callable[[list[int]], None]
+
+LAID_OUT_MAX = 128 * 1024  # bytes of PUBLISHes that are kept for the next subscriber of the same messages
 
 logger = logging.getLogger(__name__)
 
@@ -327,13 +330,43 @@ def encode_publishes(
         halves = [_split(one, level, qos, has_identity, hop, via, alias) for one, via, alias in numbered]
         return join_publishes(halves, identifiers)
     form_here = form(level, qos, has_identity, bool(hop))
+    if not any(aliases) and (laid_out := _newest.get(messages, form_here)):
+        parts, longest = laid_out
+        return fill_in(parts, identifiers), longest
     halves = [
         _split(message, level, qos, has_identity, hop, alias=alias)
         if alias
         else (message.halves and message.halves.get(form_here)) or _split_once(message, level, qos, has_identity, hop)
         for message, alias in zip(messages, aliases or repeat(0), strict=False)
     ]
-    return join_publishes(halves, identifiers)
+    if any(aliases):
+        return join_publishes(halves, identifiers)
+    parts, longest = lay_out(halves)
+    encoded = fill_in(parts, identifiers)
+    if len(encoded) <= LAID_OUT_MAX:
+        _newest.keep(messages, form_here, parts, longest)
+    return encoded, longest
+
+
+class _LaidOut:
+    """What was laid out last, as the subscribers of a topic mostly get the same messages one after another."""
+
+    def __init__(self) -> None:
+        self._messages: Sequence[Message] = ()
+        self._form = 0
+        self._found: tuple[list[bytes], int] = [], 0
+
+    def get(self, messages: Sequence[Message], form_here: int) -> tuple[list[bytes], int] | None:
+        """Returns the parts of these messages in a form, and the longest length; None if others came meanwhile."""
+        is_same = self._form == form_here and len(self._messages) == len(messages)
+        return self._found if is_same and all(map(is_, self._messages, messages)) else None
+
+    def keep(self, messages: Sequence[Message], form_here: int, parts: list[bytes], longest: int) -> None:
+        """Keeps them for the next subscriber."""
+        self._messages, self._form, self._found = messages, form_here, (parts, longest)
+
+
+_newest = _LaidOut()
 
 
 def _split_once(message: Message, level: int, qos: int, has_identity: bool, hop: str) -> tuple[bytes, bytes]:

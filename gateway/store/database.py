@@ -48,6 +48,7 @@ from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for a user's sqlite3 shell; the folder's lock keeps a second gateway out
 NOTE_EVERY = 16  # messages: each note makes a page of the kernel dirty
+NOTE_PAUSE_S = 0.05  # between two notes, as one may wait until the disk has the page; a copy is older than that
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 GROWTH_PAGES = 2  # if a commit changes the number of pages: the first page, and one with page numbers
 READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
@@ -133,6 +134,7 @@ class Database:
         self.origin = origin
         self._taken = taken
         self._noted = 0  # the position in the lock file
+        self._notes_from_s = 0.0  # the moment from which the next note may be written
         self._begins_round = False
         self._deflate = deflate
         self._is_wal_foul = False
@@ -303,9 +305,9 @@ class Database:
             self._begins_round = False
             self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
-        if self.position - self._noted >= NOTE_EVERY:
+        if self.position - self._noted >= NOTE_EVERY and (now_s := time.monotonic()) >= self._notes_from_s:
             self._taken.write_note(LockNote(self.epoch, [self._marks.run], self.position), is_synced=False)
-            self._noted = self.position
+            self._noted, self._notes_from_s = self.position, now_s + NOTE_PAUSE_S
 
     def _restart_wal(self) -> None:
         """Empties the WAL after a failed sync.

@@ -61,7 +61,9 @@ class GroupCommit(Generic[Item, Result]):
         self._next: asyncio.Handle | None = None  # the commit that will begin
         self._next_from_s = 0.0
         self._is_committing = False
-        self._hurry: asyncio.TimerHandle | None = None  # for the commit that runs
+        self._began_s = 0.0  # when the newest commit began
+        self._looking: asyncio.TimerHandle | None = None  # the next look at how long a commit takes
+        self._hurries = False
         self._ended: asyncio.Future[None] | None = None  # while closing
         self._batches: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
         self._thread = Thread(target=self._run, name="commit", daemon=True)
@@ -88,6 +90,8 @@ class GroupCommit(Generic[Item, Result]):
         if self._is_committing:
             self._ended = self._loop.create_future()
             await self._ended
+        if self._looking is not None:
+            self._looking.cancel()
         self._batches.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
@@ -99,11 +103,24 @@ class GroupCommit(Generic[Item, Result]):
         self._next = None
         self._is_committing = True
         self.gathering += 1
-        if self._interval_s:
-            self._next_from_s = self._loop.time() + self._interval_s
+        self._began_s = self._loop.time()
+        self._next_from_s = self._began_s + self._interval_s
         batch, self._gathered, self._futures = (self._gathered, self._futures), [], []
-        self._hurry = self._loop.call_later(LONG_S, sys.setswitchinterval, SWITCH_INTERVAL_S)
+        if self._looking is None:  # one timer for all commits: setting one anew with each costs more than looking
+            self._looking = self._loop.call_later(LONG_S, self._look)
         self._batches.put(batch)
+
+    def _look(self) -> None:
+        """Hurries a commit that takes long."""
+        self._looking = None
+        if not self._is_committing:
+            return
+        left_s = self._began_s + LONG_S - self._loop.time()
+        if left_s > 0:
+            self._looking = self._loop.call_later(left_s, self._look)
+        else:
+            self._hurries = True
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     def _run(self) -> None:
         """The thread."""
@@ -153,9 +170,9 @@ class GroupCommit(Generic[Item, Result]):
     def _go_on(self) -> None:
         """A commit is over: the next one begins if items have gathered meanwhile."""
         self._is_committing = False
-        if self._hurry is not None:
-            self._hurry.cancel()
-        sys.setswitchinterval(USUAL_SWITCH_INTERVAL_S)
+        if self._hurries:
+            self._hurries = False
+            sys.setswitchinterval(USUAL_SWITCH_INTERVAL_S)
         if self._gathered and (self.closing or not self._interval_s):
             self._begin()
         elif self._gathered:

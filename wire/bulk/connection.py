@@ -457,9 +457,8 @@ class BulkSendWindow(SendWindow):
         """Takes PUBACKs, PUBRECs or PUBCOMPs; False, and nothing is taken, unless all messages wait for theirs."""
         states = self._states
         before, after = STEP_OF_OUTGOING[packet_type]
-        for identifier in identifiers:
-            if states.get(identifier) != before:
-                return False
+        if list(map(states.get, identifiers)).count(before) != len(identifiers):
+            return False
         if len(set(identifiers)) != len(identifiers):
             return False
         if after == DONE:

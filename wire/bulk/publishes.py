@@ -266,10 +266,21 @@ def split_publish(topic: str, block: bytes, payload: bytes, qos: int) -> tuple[b
 
 def join_publishes(halves: Sequence[tuple[bytes, bytes]], identifiers: Sequence[int]) -> tuple[bytes, int]:
     """Returns the PUBLISHes with these halves and packet identifiers, and a length that none of them exceeds."""
-    heads, tails = zip(*halves, strict=True)
-    numbers = pack(f">{len(identifiers)}H", *identifiers)
+    parts, longest = lay_out(halves)
+    return fill_in(parts, identifiers), longest
+
+
+def lay_out(halves: Sequence[tuple[bytes, bytes]]) -> tuple[list[bytes], int]:
+    """Returns the parts of the PUBLISHes with these halves for ``fill_in``, and a length that none of them exceeds."""
+    heads, tails = [head for head, _ in halves], [tail for _, tail in halves]
     parts: list[bytes] = [b""] * (3 * len(halves))
     parts[0::3] = heads
-    parts[1::3] = [numbers[at : at + IDENTIFIER_SIZE] for at in range(0, len(numbers), IDENTIFIER_SIZE)]
     parts[2::3] = tails
-    return b"".join(parts), max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))
+    return parts, max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))
+
+
+def fill_in(parts: list[bytes], identifiers: Sequence[int]) -> bytes:
+    """Returns PUBLISHes that ``lay_out`` has laid out, with these packet identifiers. It may fill them in again."""
+    numbers = pack(f">{len(identifiers)}H", *identifiers)
+    parts[1::3] = [numbers[at : at + IDENTIFIER_SIZE] for at in range(0, len(numbers), IDENTIFIER_SIZE)]
+    return b"".join(parts)

@@ -15,7 +15,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 
-from gateway.message import Message
+from gateway.message import Message, content_sizes
 from gateway.pace import Slice, in_slices
 from gateway.signals import Signal
 from gateway.store.consumers.delivery import (
@@ -41,6 +41,10 @@ from gateway.subscriptions import Subscription
 PACKET_IDENTIFIERS = 65535
 HELD_BACK_MOST = 1000  # topic names; with more of them a share group reads no further
 READ_LEAST, READ_MOST = 32, 1024  # messages read at once: some are for other consumers
+KINDS_MOST = 16  # of messages that are handed out together, since each asks the subscriptions once
+
+Kind = tuple[str, int, bool]
+"""Topic name, QoS and retain flag: on them alone a grant depends usually."""
 
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
 
@@ -251,13 +255,11 @@ class Cursor(Taker):
 
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
         """Deliveries arrived; returns how many of them were on the way."""
-        arrived: list[InFlight] = []
-        are_usual = not (self._late or self._evicted)
-        for packet_identifier in packet_identifiers:
-            if unacknowledged := self._unacknowledged.pop(packet_identifier, None):
-                arrived.append(unacknowledged)
-                if are_usual:
-                    continue
+        pop = self._unacknowledged.pop
+        found = [pop(packet_identifier, None) for packet_identifier in packet_identifiers]
+        arrived = [one for one in found if one is not None]
+        if self._late or self._evicted:
+            for packet_identifier in packet_identifiers:
                 self._late.pop(packet_identifier, None)
                 if evicted := self._evicted.pop(packet_identifier, None):
                     evicted.arrived()
@@ -495,11 +497,15 @@ class Cursor(Taker):
         self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
     ) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        grants: dict[tuple[str, int, bool], Grant | None] = {}  # by topic name, QoS and retain flag
+        grants: dict[Kind, Grant | None] = {}
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
-        drops, tells, slice_ = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs, Slice()
+        drops, tells = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs
         not_from, changed = self.not_from, self.rights.changed
+        looks_at_each = drops is not None or tells or passed or not_from or may_have is not everything
+        if not looks_at_each and (together := self._hand_out_together(upcoming[:limit])):
+            return together
+        slice_ = Slice()
         for position, message in upcoming:
             if len(deliveries) == limit:
                 break
@@ -534,6 +540,32 @@ class Cursor(Taker):
             taken += 1  # also if it is not handed out: later messages keep their identifiers over a restart
         self._taken = taken
         return deliveries
+
+    def _hand_out_together(self, upcoming: list[tuple[int, Message]]) -> list[Delivery]:
+        """Hands out all of some messages, none of them as a duplicate; none if they differ too much for that."""
+        if upcoming[0][0] <= max(self._usual_from, self._dup_up_to[0]):
+            return []
+        kinds = [(message.topic, message.qos, message.retain) for _, message in upcoming]
+        examples = dict(zip(kinds, upcoming, strict=True))
+        if len(examples) > KINDS_MOST:
+            return []
+        grants: dict[Kind, Grant] = {}
+        for kind, (position, message) in examples.items():
+            if (grant := self.grant(position, message)) is None:
+                return []
+            grants[kind] = grant
+        positions, messages = [position for position, _ in upcoming], [message for _, message in upcoming]
+        numbers = range(self._taken, self._taken + len(upcoming))
+        identifiers = [number % self._identifiers + 1 for number in numbers]
+        granted = [grants[kind] for kind in kinds]
+        in_flight = zip(positions, granted, content_sizes(messages), numbers, strict=True)
+        self._unacknowledged.update(zip(identifiers, in_flight, strict=True))
+        self._read, self._taken = positions[-1], numbers.stop
+        columns = zip(positions, identifiers, messages, granted, numbers, strict=True)
+        return [
+            _new(Delivery, (position, identifier, message, False, *grant, number + 1))
+            for position, identifier, message, grant, number in columns
+        ]
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
         """Reads on to the next message for this consumer; returns it and the messages behind it."""

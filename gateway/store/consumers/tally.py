@@ -175,7 +175,8 @@ class Tally:
         if self.topics is not None:
             for position, _, size, _ in deliveries:
                 self.topics.acknowledge(position, size)
-        self.note_acknowledged(len(deliveries), sum([size for _, _, size, _ in deliveries]))
+        size = sum([size for _, _, size, _ in deliveries]) if self._counted is not None else 0
+        self.note_acknowledged(len(deliveries), size)
 
     def note_acknowledged(self, messages: int, size: int) -> None:
         """Messages that no limit below a topic filter counts are no longer in flight."""

@@ -94,7 +94,7 @@ class TakenFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._locks: list[int] = []
-        self._files: dict[Path, tuple[int, int]] = {}
+        self._files: dict[str, tuple[int, int]] = {}  # their paths as text: each commit looks at them
         self._lock(LOCK, os.O_RDWR | os.O_CREAT)
 
     def lock_messages(self) -> None:
@@ -111,7 +111,7 @@ class TakenFolder:
 
     def watch(self, *names: str) -> None:
         """From now on ``check`` tests whether these files are still the store's. Raises OSError."""
-        self._files |= {path: _inode_of(path) for path in (self._folder / name for name in names)}
+        self._files |= {path: _inode_of(path) for path in (str(self._folder / name) for name in names)}
 
     def check(self) -> None:
         """Raises sqlite3.OperationalError if the folder or one of its files was moved, replaced or deleted.
@@ -217,7 +217,7 @@ def _is_read_only(path: Path) -> bool:
     return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
-def _inode_of(path: Path) -> tuple[int, int]:
+def _inode_of(path: str) -> tuple[int, int]:
     status = os.stat(path)
     return status.st_dev, status.st_ino
 
