@@ -32,7 +32,7 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """A record of a plain pack. No JSON number is NaN, so NaN stands for a value that is missing."""
+    """A record of a plain pack. No JSON number is NaN, so NaN stands for a value or a time that is missing."""
 
     bn: str | UnsetType = UNSET
     bt: float | UnsetType = UNSET
@@ -42,7 +42,7 @@ class _Plain(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=
     v: float = math.nan
     vs: str | UnsetType = UNSET
     vb: bool | UnsetType = UNSET
-    t: float = 0.0
+    t: float = math.nan
     boot: _Count | UnsetType = UNSET
     up: _Count | UnsetType = UNSET
 
@@ -53,7 +53,7 @@ _decode_pack = msgspec.json.Decoder(list[_Plain]).decode
 class _Fields(NamedTuple):
     """The fields of packs by columns: of each record, and below, of each pack, those that its first record alone has.
 
-    `has_base` says of each record whether it has a base field. A missing count is negative.
+    `has_base` says of each record whether it has a base field. A missing count is negative, a missing number NaN.
     """
 
     has_base: Flags
@@ -77,9 +77,10 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
     parts = []
     parsed = []
     for first in range(0, len(payloads) or 1, _AT_ONCE):
-        packs = _parse(payloads[first : first + _AT_ONCE])
+        some = payloads[first : first + _AT_ONCE]
+        packs, fields_of = _without_repeats(some, _parse(some))
         parsed += [pack is not None for pack in packs]
-        parts.append(_by_columns([pack for pack in packs if pack is not None]))
+        parts.append(fields_of)
     fields = _Fields(*map(_joined, zip(*parts, strict=True)))
     of_pack = np.repeat(np.arange(len(fields.records)), fields.records)
     columns, sound = _resolve(fields, of_pack)
@@ -101,19 +102,51 @@ def resolve_plain(payloads: Sequence[bytes | None], kind: pa.ListType) -> pa.Lis
 
 
 def _parse(payloads: Sequence[bytes | None]) -> list[list[_Plain] | None]:
-    """Returns the records of each pack that has no other fields than a plain one; None for other payloads.
-
-    A payload with a key twice is another one, since its last value alone is parsed.
-    """
+    """Returns the records of each pack that has no other fields than a plain one; None for other payloads."""
     packs: list[list[_Plain] | None] = []
     for payload in payloads:
         try:
             pack = _decode_pack(payload) if payload is not None else None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pack = None
-        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX and is_whole(payload, pack)
+        fits = pack and payload and len(pack) * len(payload) <= _BYTES_MAX
         packs.append(pack if fits else None)
     return packs
+
+
+def _without_repeats(
+    payloads: Sequence[bytes | None], packs: list[list[_Plain] | None]
+) -> tuple[list[list[_Plain] | None], _Fields]:
+    """Returns the packs of which no object has a key twice, and their columns; None for the others, of whose repeated
+    keys the last values alone are parsed.
+
+    As in `is_whole`, a payload with a key more has a colon more than what was parsed; here all are counted at once.
+    """
+    fields = _by_columns([pack for pack in packs if pack is not None])
+    content = b"".join([payload for payload, pack in zip(payloads, packs, strict=True) if pack is not None and payload])
+    if b"\\" in content or content.count(b":") != _count_colons(fields):
+        packs = [
+            pack if pack is not None and payload and is_whole(payload, pack) else None
+            for payload, pack in zip(payloads, packs, strict=True)
+        ]
+        fields = _by_columns([pack for pack in packs if pack is not None])
+    return packs, fields
+
+
+def _count_colons(fields: _Fields) -> int:
+    """Returns how many colons packs have as JSON: one behind each key, and those in texts.
+
+    It is too small, which costs time alone, where a text is empty, or a pack has more than one record with base fields.
+    """
+    counts = [int(np.count_nonzero(~np.isnan(numbers))) for numbers in (fields.v, fields.t, fields.bt)]
+    counts += [int(np.count_nonzero(numbers >= 0)) for numbers in (fields.boot, fields.up)]
+    counts.append(len(fields.vb) - fields.vb.null_count)
+    for texts in (fields.n, fields.bn):
+        counts.append(pc.sum(pc.not_equal(texts, "")).as_py() or 0)
+    counts += [len(texts) - texts.null_count for texts in (fields.u, fields.vs, fields.bu)]
+    for texts in (fields.n, fields.bn, fields.u, fields.vs, fields.bu):
+        counts.append(pc.sum(pc.count_substring(texts, ":")).as_py() or 0)
+    return sum(counts)
 
 
 def _by_columns(packs: list[list[_Plain]]) -> _Fields:
@@ -129,7 +162,7 @@ def _by_columns(packs: list[list[_Plain]]) -> _Fields:
         np.array([one.t for one in every], np.float64),
         np.array(list(map(len, packs)), np.int64),
         pa.array(["" if one.bn is UNSET else one.bn for one in firsts], pa.string()),
-        np.array([0.0 if one.bt is UNSET else one.bt for one in firsts], np.float64),
+        np.array([math.nan if one.bt is UNSET else one.bt for one in firsts], np.float64),
         _optional([one.bu for one in firsts], pa.string()),
         np.array([-1 if one.boot is UNSET else one.boot for one in firsts], np.int64),
         np.array([-1 if one.up is UNSET else one.up for one in firsts], np.int64),
@@ -157,7 +190,7 @@ def _resolve(fields: _Fields, of_pack: Places) -> tuple[dict[str, pa.Array], Fla
     sound &= has_number.astype(np.int8) + _is_there(fields.vs) + _is_there(fields.vb) == 1
 
     with np.errstate(over="ignore"):  # a sum that is too large is infinite, and refused
-        time_s = fields.bt[of_pack] + fields.t
+        time_s = np.nan_to_num(fields.bt)[of_pack] + np.nan_to_num(fields.t)
     sound &= time_s < TIME_MAX_S
     absolute = sound & (time_s >= ABSOLUTE_TIME_S)
     time_us = np.rint(np.where(absolute, time_s, 0) * 1e6).astype(np.int64)

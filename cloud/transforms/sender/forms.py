@@ -10,7 +10,7 @@
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from cloud.transforms.record import Message, Undecodable
 from cloud.transforms.sender import quality
@@ -41,12 +41,8 @@ class Told(NamedTuple):
     quality: str | None = None
 
 
-class Found(NamedTuple):
-    """A value, the keys and names that lead to it, and what is told of it."""
-
-    path: Path
-    value: Any
-    told: Told
+Found: TypeAlias = tuple[Path, Any, Told]
+"""The keys and names that lead to a value, the value, and what is told of it."""
 
 
 def values_of(value: Any, message: Message, told: Told, used: Path | None) -> Iterator[Found]:
@@ -84,7 +80,7 @@ class _Walk:
         elif isinstance(value, list):
             yield from self._array(value, path, told, _less(depth))
         elif value is not None and path != self._used:
-            yield Found(path, value, told)
+            yield path, value, told
 
     def _object(self, fields: dict[str, Any], path: Path, told: Told, depth: int) -> Iterator[Found]:
         skipped: tuple[str | None, ...] = ()
@@ -102,7 +98,10 @@ class _Walk:
         for key, item in fields.items():
             if key in skipped:
                 continue
-            if key in _PLAIN_CONTAINERS and isinstance(item, list) and _names_of(item):
+            if not isinstance(item, dict | list):  # most items, without a generator of their own
+                if item is not None and (*path, key) != self._used:
+                    yield (*path, key), item, told
+            elif key in _PLAIN_CONTAINERS and isinstance(item, list) and _names_of(item):
                 yield from self._array(item, path, told, _less(depth))
             else:
                 yield from self.values(item, (*path, key), told, depth)
