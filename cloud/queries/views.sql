@@ -407,7 +407,9 @@ GROUP BY origin, device, metric, unit, date_trunc('hour', utc);
 
 -- For each device and hour: the messages with readings that arrived, and those that should have. A gap has no times: its
 -- messages are spread evenly between those of its neighbours; behind the last message, up to the statement. Of the hours
--- behind a device's last message, up to the last word of any gateway, it is not known what should have arrived.
+-- behind a device's last message, up to the last word of any gateway, it is not known what should have arrived. Conflicts
+-- should have arrived under numbers of their own; they have the hour in which they came, and the device of the message
+-- whose identity they have.
 CREATE OR REPLACE VIEW completeness_by_hour AS
 WITH
 messages AS (SELECT origin, epoch, seq, device, utc FROM timeline WHERE record = 0),
@@ -469,17 +471,25 @@ silent AS (
     CROSS JOIN (
         SELECT date_trunc('hour', max(told)) AS upto
         FROM (SELECT max(received_at) AS told FROM readings UNION ALL SELECT max(stated_at) AS told FROM statements)))
-SELECT origin, device, hour, CASE WHEN known > 0 THEN arrived + missing END AS expected, arrived,
-    CASE WHEN known > 0 THEN arrived / (arrived + missing) END AS share
+SELECT origin, device, hour, CASE WHEN known > 0 THEN arrived + missing + conflicts END AS expected, arrived,
+    CASE WHEN known > 0 THEN arrived / (arrived + missing + conflicts) END AS share, conflicts
 FROM (
     SELECT origin, device, hour, sum(known) AS known, CAST(sum(arrived) AS BIGINT) AS arrived,
-        CAST(least(sum(missing), 9e18) AS BIGINT) AS missing
+        CAST(least(sum(missing), 9e18) AS BIGINT) AS missing, CAST(sum(conflict) AS BIGINT) AS conflicts
     FROM (
-        SELECT origin, device, date_trunc('hour', utc) AS hour, 1 AS known, 1 AS arrived, 0 AS missing FROM messages
+        SELECT origin, device, date_trunc('hour', utc) AS hour, 1 AS known, 1 AS arrived, 0 AS missing, 0 AS conflict
+        FROM messages
         UNION ALL
-        SELECT origin, device, hour, 1 AS known, 0 AS arrived, missing FROM hourly WHERE missing > 0
+        SELECT origin, device, hour, 1 AS known, 0 AS arrived, missing, 0 AS conflict FROM hourly WHERE missing > 0
+        UNION ALL
+        SELECT quarantine.origin, device, date_trunc('hour', coalesce(received_at, landed_at)) AS hour, 1 AS known,
+            0 AS arrived, 0 AS missing, 1 AS conflict
+        FROM quarantine LEFT JOIN messages
+            ON messages.origin = quarantine.origin AND messages.epoch = quarantine.epoch
+            AND messages.seq = quarantine.seq
+        WHERE kind = 'conflict'
         UNION ALL
         SELECT origin, device, last_hour + (hours - number) * INTERVAL 1 HOUR AS hour, 0 AS known, 0 AS arrived,
-            0 AS missing
+            0 AS missing, 0 AS conflict
         FROM silent JOIN numbers ON number < hours)
     GROUP BY origin, device, hour);

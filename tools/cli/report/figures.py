@@ -22,6 +22,7 @@ _NAMES_MAX = 3
 _VERDICT = """
     SELECT (SELECT coalesce(sum(arrived), 0) FROM completeness) AS arrived,
         (SELECT coalesce(sum(missing), 0) FROM completeness) AS missing,
+        (SELECT coalesce(sum(conflicts), 0) FROM completeness) AS conflicts,
         (SELECT count(*) FROM readings) AS readings,
         (SELECT count(*) FROM gaps WHERE reason NOT IN ('unknown', 'in transit')) AS explained,
         (SELECT count(*) FROM gaps WHERE reason = 'in transit') AS in_transit,
@@ -36,6 +37,7 @@ _TOTALS = """
     SELECT (SELECT count(*) FROM devices) AS devices, (SELECT count(*) FROM readings) AS readings,
         (SELECT coalesce(sum(arrived), 0) FROM completeness) AS "messages arrived",
         (SELECT coalesce(sum(missing), 0) FROM completeness) AS "messages missing",
+        (SELECT coalesce(sum(conflicts), 0) FROM completeness) AS "messages in conflict",
         (SELECT count(*) FROM quarantine) AS "in quarantine",
         (SELECT coalesce(sum(duplicates), 0) FROM batches) AS "duplicates removed" """
 # Each origin's first rows go before any origin's second ones: an origin that floods cannot displace the others.
@@ -69,11 +71,13 @@ _LATENCY = f"""
 class Verdict(NamedTuple):
     """How many messages arrived and are missing, how many gaps have which kind of reason, and what is not known.
 
+    conflicts: how many messages came with the identity of another one, so that no reading is of them.
     origins: how many stores of origins sent messages; unstated: how many of these no statement is about.
     """
 
     arrived: int
     missing: int
+    conflicts: int
     readings: int
     explained: int
     in_transit: int

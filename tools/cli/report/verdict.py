@@ -19,9 +19,9 @@ def tell(verdict: Verdict) -> Told:
     """Returns what the verdict says.
 
     It says "complete" only where a statement is about each origin: else nothing tells what was sent after the last
-    message that arrived.
+    message that arrived. Conflicts lack as missing messages do: no reading is of them.
     """
-    total = verdict.arrived + verdict.missing
+    total = verdict.arrived + verdict.missing + verdict.conflicts
     if not total:
         return Told("open", "No message has arrived.", [])
     gaps = _gaps(verdict)
@@ -29,12 +29,17 @@ def tell(verdict: Verdict) -> Told:
     remarks = [f"{verdict.readings:,} readings are in the tables."]
     if verdict.missing:
         remarks.insert(0, f"{_are(verdict.missing, 'message')} missing.")
+    if verdict.conflicts:
+        came = f"{verdict.conflicts:,} message{' has' if verdict.conflicts == 1 else 's have'}"
+        remarks.insert(
+            0, f"{came} the identity of another message, and so no readings: see the conflicts in quarantine."
+        )
     if verdict.unstated:
         remarks.append(
             f"No statement is about {verdict.unstated:,} of {verdict.origins:,} origins and epochs: "
             "nothing tells what these sent after their last message that arrived."
         )
-    if verdict.missing:
+    if verdict.missing or verdict.conflicts:
         return Told("missing", counted, remarks)
     if verdict.unstated:
         return Told("open", f"{counted} that are known of", remarks)
@@ -76,6 +81,8 @@ def _gaps(verdict: Verdict) -> str:
         )
         if count
     ]
+    if verdict.conflicts:
+        parts.append(f"{verdict.conflicts:,} conflict{'' if verdict.conflicts == 1 else 's'}")
     return "".join(f", {part}" for part in parts)
 
 

@@ -41,6 +41,7 @@ async def test_browser_shows_the_totals_and_every_part(file: Path, tmp_path: Pat
             "readings": "14",
             "messages arrived": "7",
             "messages missing": "7,995",
+            "messages in conflict": "0",
             "in quarantine": "0",
             "duplicates removed": "1",
         }

@@ -8,6 +8,7 @@ from tools.cli.report.verdict import percent, tell, written
 COMPLETE = Verdict(
     arrived=3_412_000,
     missing=0,
+    conflicts=0,
     readings=9_000_000,
     explained=2,
     in_transit=0,
@@ -34,6 +35,12 @@ def test_one_message_of_millions_that_is_missing_is_seen_in_the_percentage() -> 
     told = tell(COMPLETE._replace(missing=1, explained=0, unexplained=1))
     assert (told.kind, told.headline) == ("missing", "99.99997 % of 3,412,001 messages, 1 gap unexplained")
     assert told.remarks[0] == "1 message is missing."
+
+
+def test_messages_with_the_identity_of_another_one_keep_it_from_being_complete() -> None:
+    told = tell(COMPLETE._replace(conflicts=2, explained=0))
+    assert (told.kind, told.headline) == ("missing", "99.99994 % of 3,412,002 messages, 2 conflicts")
+    assert told.remarks[0].startswith("2 messages have the identity of another message, and so no readings")
 
 
 def test_nothing_is_not_complete() -> None:
