@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cloud.tables.batch import ProofFailed
     from cloud.tables.delta_log import JobRunning
     from cloud.tables.job import LedgerLost, Report, ingest, requarantine
-    from cloud.tables.migrate import NewerTables
+    from cloud.tables.migrate import NewerTables, OlderTables
     from cloud.tables.tables import NoTables, has_tables
     from cloud.transforms.json_values import decode_json
     from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
@@ -49,7 +49,7 @@ _HOMES = {
     "cloud.tables.batch": ("ProofFailed",),
     "cloud.tables.delta_log": ("JobRunning",),
     "cloud.tables.job": ("LedgerLost", "Report", "ingest", "requarantine"),
-    "cloud.tables.migrate": ("NewerTables",),
+    "cloud.tables.migrate": ("NewerTables", "OlderTables"),
     "cloud.tables.tables": ("NoTables", "has_tables"),
     "cloud.transforms.json_values": ("decode_json",),
     "cloud.transforms.own_decoders": ("BadDecoder", "decoder", "find_decoders"),
@@ -75,6 +75,7 @@ __all__ = [
     "Message",
     "NewerTables",
     "NoTables",
+    "OlderTables",
     "OpenTables",
     "ProofFailed",
     "Record",

@@ -1,5 +1,6 @@
 """Writes the Parquet files of the Delta tables, with the statistics that let readers skip files."""
 
+import hashlib
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ _TEXT_MAX = 64
 """Longer limits of a text column are left out of the statistics."""
 _GROUP_ROWS = 131_072
 """The most rows of a row group: readers skip those that hold other devices."""
+_PIECE = 4 << 20
 _CHANGES = "_change_data"
 _REPEATED = {"batch", "boot_id", "event_date", "qos", "record"}
 """The numbers of which a file has few different ones."""
@@ -140,6 +142,15 @@ def read_columns(folder: Storage, name: str, columns: list[str] | None = None, *
         page_checksum_verification=True,
         **options,
     )
+
+
+def digest_of(folder: Storage, name: str) -> str:
+    """Returns the SHA-256 of a file's bytes, in hexadecimal digits. Raises OSError."""
+    digest = hashlib.sha256()
+    with folder.filesystem.open_input_stream(folder.path(name), compression=None) as stream:
+        while piece := stream.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def checked_parquet() -> ds.ParquetFileFormat:

@@ -9,7 +9,7 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md
 import re
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
+from msgspec import structs
 
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage, StoreError
@@ -132,16 +133,35 @@ class DeltaLog:
         JobRunning if that was a later job, which has taken over.
         """
         actions = list(actions)
+        while not self._create(actions, operation):
+            self.refresh()
+
+    def seal(self, digests: Mapping[str, str]) -> int:
+        """Notes the SHA-256 of files that have none, by their places, in one commit. Returns of how many.
+
+        A file that another program has removed meanwhile stays removed. Raises as `commit` does.
+        """
+        while True:
+            self.refresh()
+            bare = [self.files[place] for place in digests if place in self.files]
+            bare = [file for file in bare if SHA256 not in (file.tags or {})]
+            sealed = [structs.replace(file, tags={**(file.tags or {}), SHA256: digests[file.place]}) for file in bare]
+            if not sealed or self._create([add(file, data_change=False) for file in sealed], "SEAL"):
+                return len(sealed)
+
+    def _create(self, actions: list[dict[str, Any]], operation: str) -> bool:
+        """Adds the next commit. Returns whether no other program has taken its version. Raises OSError."""
         info = {"timestamp": time.time_ns() // 1_000_000, "operation": operation, "engineInfo": _ENGINE}
         info |= {"operationParameters": {}, "isBlindAppend": False, "txnId": str(uuid.uuid4())}
         content = b"\n".join(map(msgspec.json.encode, [{"commitInfo": info}, *actions])) + b"\n"
-        while not self._log.create(_commit_name(self.version + 1), content):
-            self.refresh()
+        if not self._log.create(_commit_name(self.version + 1), content):
+            return False
         for action in actions:
             self._apply(action)
         self.version += 1
         if self.version and self.version % _CHECKPOINT_COMMITS == 0:
             self.write_checkpoint()
+        return True
 
     def write_checkpoint(self) -> None:
         """Sums up the log in a file, and deletes what is older than Delta's retention time. Raises OSError."""

@@ -25,7 +25,7 @@ from cloud.storage.local import LocalStorage
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.delta_log import FENCE, DeltaLog, JobRunning
-from cloud.tables.migrate import migrate
+from cloud.tables.migrate import migrate, require_current
 from cloud.tables.schema import TABLES
 from cloud.tables.tables import JOB_LOCK, JOBS, Tables
 
@@ -60,9 +60,14 @@ class Hold:
         self._folder = folder
         self._turn = turn
 
-    def open_tables(self, spark: "SparkSession") -> Tables:
-        """Returns the tables, all of them and of this version. Raises NewerTables, JobRunning, OSError."""
+    def open_tables(self, spark: "SparkSession", *, migrating: bool = True) -> Tables:
+        """Returns the tables, all of them and of this version. Raises NewerTables, JobRunning, OSError.
+
+        migrating: brings earlier tables to this version. Otherwise they raise OlderTables, and stay as they are.
+        """
         tables = Tables(spark, self._folder, self._turn.number if self._turn else None)
+        if not migrating:
+            require_current(tables)  # before anything is written
         if self._turn:
             if not self._turn.is_alone:
                 tables.fence(self._turn.number)

@@ -30,6 +30,30 @@ class NewerTables(Exception):
     """The tables have a version that this program does not know. Nothing was written."""
 
 
+class OlderTables(Exception):
+    """The tables have an earlier version, or some do not exist yet. Nothing was written."""
+
+
+def require_current(tables: Tables) -> None:
+    """Raises OlderTables or NewerTables unless each table is there and has VERSION, for a command that only looks.
+
+    Raises FileNotFoundError when a table is gone, as `migrate` does.
+    """
+    _refuse_newer(tables)
+    old = {table.name: _version(tables, table) for table in TABLES if tables.exists(table)}
+    old = {name: version for name, version in old.items() if version < VERSION}
+    if not old:
+        _refuse_lost(tables)
+    missing = [table.name for table in TABLES if not tables.exists(table) and table is not CHECKS]
+    if old or missing:
+        which = [f"of schema version {min(old.values())}: {', '.join(old)}"] if old else []
+        which += [f"not there yet: {', '.join(missing)}"] if missing else []
+        raise OlderTables(
+            f"the tables in {tables.folder} are not all of schema version {VERSION} ({'; '.join(which)}), and this "
+            "command changes no table: a run of `holdfast cloud ingest` brings them to it"
+        )
+
+
 def migrate(tables: Tables) -> None:
     """Brings every table that exists to VERSION, and makes the others. Raises NewerTables, and FileNotFoundError when a
     table is gone.
@@ -37,8 +61,7 @@ def migrate(tables: Tables) -> None:
     It may be killed at any time: the next run migrates the tables that are left.
     """
     old = [table for table in TABLES if tables.exists(table) and _version(tables, table) < VERSION]
-    if newer := [table.name for table in TABLES if tables.exists(table) and _version(tables, table) > VERSION]:
-        raise NewerTables(f"the tables {', '.join(newer)} were written by a later version of Holdfast")
+    _refuse_newer(tables)
     if not old:
         _refuse_lost(tables)
     tables.create_missing()
@@ -53,7 +76,13 @@ def migrate(tables: Tables) -> None:
         writer.save(str(folder))
         for path in (*folder.rglob("*"), folder, folder.parent):
             sync(path)  # Spark leaves what it writes in the system's cache
+        tables.seal(table, tables.compute_digests(table))
         tables.commit(table, [protocol(), metadata(table, tables.metadata(table)["id"])], "UPGRADE")
+
+
+def _refuse_newer(tables: Tables) -> None:
+    if newer := [table.name for table in TABLES if tables.exists(table) and _version(tables, table) > VERSION]:
+        raise NewerTables(f"the tables {', '.join(newer)} were written by a later version of Holdfast")
 
 
 def _refuse_lost(tables: Tables) -> None:

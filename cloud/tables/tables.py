@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,8 +14,8 @@ import pyarrow.dataset as ds
 from cloud.storage.place import is_url, open_storage
 from cloud.storage.storage import Storage, StoreError
 from cloud.tables import delta_log
-from cloud.tables.data_file import checked_parquet, name_start, read_columns, write_deleted, write_rows
-from cloud.tables.delta_log import LOG_FOLDER, DataFile, DeltaLog
+from cloud.tables.data_file import checked_parquet, digest_of, name_start, read_columns, write_deleted, write_rows
+from cloud.tables.delta_log import LOG_FOLDER, SHA256, DataFile, DeltaLog
 from cloud.tables.schema import TABLES, Table, protocol
 
 if TYPE_CHECKING:  # a query without Spark asks whether there are tables
@@ -144,6 +144,21 @@ class Tables:
         written = write_rows(self.of(table), table, 0, rows, files[0].partition_values)
         removed = [delta_log.remove(file, data_change=False) for file in files]
         self._log(table).commit([*removed, delta_log.add(written, data_change=False)], "OPTIMIZE")
+
+    def without_digest(self, table: Table) -> list[DataFile]:
+        """Returns the files of a table of which its log has no SHA-256: another program, or an earlier version, has
+        written them."""
+        return [file for file in self.files(table) if SHA256 not in (file.tags or {})]
+
+    def compute_digests(self, table: Table) -> dict[str, str]:
+        """Reads the files that have no SHA-256 in the table's log, and returns theirs by their places."""
+        self._log(table).refresh()
+        folder = self.of(table)
+        return {file.place: digest_of(folder, file.place) for file in self.without_digest(table)}
+
+    def seal(self, table: Table, digests: Mapping[str, str]) -> int:
+        """Notes the SHA-256 of files that have none in the table's log, by their places. Returns of how many."""
+        return self._log(table).seal(digests)
 
     def vacuum(self, table: Table, age_s: float) -> int:
         """Deletes the files that no version of the table has needed for so long. Returns how many."""

@@ -4,7 +4,6 @@ The digest covers the whole file, its footer too. Files that another program wro
 have none in the log. Then each page is compared with its CRC-32 [Parquet format, PageHeader.crc], if it has one.
 """
 
-import hashlib
 import random
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cloud.storage.storage import Storage
+from cloud.tables.data_file import digest_of
 
 SAMPLE_BYTES = 64 << 20
 """A sample has so many bytes of a table, and at least one file."""
-_PIECE = 4 << 20
 _THREADS = 4
 _I32 = 5
 _PAGE_SIZE_FIELDS = 3
@@ -71,20 +70,14 @@ def _prove(file: StoredFile) -> str | None:
     """Returns the fault of a file, "" for none, and None where it has no checksum."""
     try:
         if file.sha256 is not None:
-            return "" if _digest(file) == file.sha256 else "its bytes are not those that were written"
+            return (
+                "" if digest_of(file.folder, file.name) == file.sha256 else "its bytes are not those that were written"
+            )
         return _prove_pages(file)
     except FileNotFoundError:
         return "missing"
     except (OSError, pa.ArrowException) as error:
         return str(error).splitlines()[0]
-
-
-def _digest(file: StoredFile) -> str:
-    digest = hashlib.sha256()
-    with file.folder.filesystem.open_input_stream(file.folder.path(file.name), compression=None) as stream:
-        while piece := stream.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
 
 
 def _prove_pages(file: StoredFile) -> str | None:

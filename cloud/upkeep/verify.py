@@ -57,6 +57,10 @@ _MESSAGES = {
 """The tables with messages, and which of their rows are counted, up to a batch that is not known here."""
 
 
+DIGESTS = "the log has a digest of each data file"
+"""The check that does not hold where files are not proved. Nothing says that they are damaged."""
+
+
 class Check(NamedTuple):
     """What was checked, of which table, how many faults there are, and the first of them.
 
@@ -73,6 +77,11 @@ class Check(NamedTuple):
         """Whether there is no fault."""
         return self.faults == 0
 
+    @property
+    def is_unproved(self) -> bool:
+        """Whether it found no damage, and files of which nothing could prove that there is none."""
+        return self.check == DIGESTS and not self.holds
+
 
 def verify(
     spark: SparkSession | None,
@@ -81,21 +90,25 @@ def verify(
     *,
     fresh_s: float = 3600,
     full: bool = False,
+    seal: bool = False,
     cache: Path | None = None,
 ) -> list[Check]:
     """Counts the tables again, and adds a row for each check to the table `checks`.
 
     fresh_s: for how long (seconds) a message may be in a landing file before it is in the tables.
     full: reads the bytes of all data files and landing files. Otherwise it reads a sample, another one each time.
-    The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
+    seal: reads the bytes of all, and notes in Delta's log the SHA-256 of data files that have none, unless there is a
+        fault. The digests are those from before the checks: what changes a file meanwhile is a fault of the next run.
+    The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OlderTables, OSError,
+    SparkMissing.
     """
     landed = open_storage(landing)
     require_tables(tables)
     spark = spark or open_session(cache)
     with only_job(tables) as hold, generated_code(spark, False):
-        opened = hold.open_tables(spark)
+        opened = hold.open_tables(spark, migrating=False)
         began = datetime.now(UTC)
-        checks = list(_Verifier(opened, landed, full).checks(fresh_s))
+        checks = list(_Verifier(opened, landed, full=full, seal=seal).checks(fresh_s))
         rows = [(one.check, one.table, one.holds, one.faults, one.detail, began) for one in checks]
         opened.append_values(CHECKS, rows, None)
     return checks
@@ -104,15 +117,28 @@ def verify(
 class _Verifier:
     """The checks of one run."""
 
-    def __init__(self, tables: Tables, landing: Storage, full: bool) -> None:
-        self._full = full
+    def __init__(self, tables: Tables, landing: Storage, *, full: bool, seal: bool) -> None:
+        self._full = full or seal
+        self._seal = seal
         self._tables = tables
         self._landing = landing
         self._counting = last_counting(tables)
         self._numbers: dict[Table, Known] = {}
 
     def checks(self, fresh_s: float) -> Iterator[Check]:
-        """Yields each check. Where a data file is missing, or is not as it was written, no table can be counted."""
+        """Yields each check; seals data files at the end."""
+        sealing = {table: self._tables.compute_digests(table) if self._seal else {} for table in TABLES}
+        is_sound = True
+        for check in self._counts(fresh_s):
+            is_sound = is_sound and check.holds
+            yield check
+        for table, digests in sealing.items():
+            sealed = self._tables.seal(table, digests) if is_sound else 0
+            bare = [f"{file.place} has none" for file in self._tables.without_digest(table)]
+            yield _check(DIGESTS, table, bare, f"{sealed} files were sealed" if sealed else None)
+
+    def _counts(self, fresh_s: float) -> Iterator[Check]:
+        """Yields the other checks. Where a data file is missing, or not as it was written, no table can be counted."""
         for look in (self._files, self._bytes):
             files = [look(table) for table in TABLES]
             yield from files

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from cloud import OpenTables
+from cloud import OlderTables, OpenTables, verify
 from cloud.tables.job import Report
 from cloud.tables.migrate import NewerTables
 from cloud.tables.schema import DATA_TABLES, STATEMENT_LEFT_OUT, TABLES, VERSION, Table
@@ -126,6 +126,28 @@ def test_tables_of_earlier_versions_get_the_tables_that_are_new_since(
     assert len(lake.rows("statements")) == 1
     assert len(lake.rows("bronze_messages")) == 4
     assert lake.ingest() == Report()
+
+
+def test_verify_changes_no_table_of_an_earlier_version_and_names_the_command_that_does(
+    landing: Path, lake: Lake
+) -> None:
+    land(landing, [row(1)])
+    lake.ingest()
+    shutil.rmtree(lake.folder / STATEMENT_LEFT_OUT.name)
+    commit = lake.folder / "readings" / "_delta_log" / f"{0:020}.json"
+    ours, earlier = (f'"holdfast.schemaVersion":"{number}"' for number in (VERSION, 3))
+    commit.write_text(commit.read_text().replace(ours, earlier))
+    before = {path: path.read_bytes() for path in lake.folder.rglob("*") if path.is_file()}
+    with pytest.raises(OlderTables, match=r"3: readings; not there yet: statement_left_out.*holdfast cloud ingest"):
+        verify(lake.spark, lake.landing, lake.folder)
+    assert {path: path.read_bytes() for path in lake.folder.rglob("*") if path.is_file()} == before
+    lake.ingest()
+    assert all(check.holds for check in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12))
+
+
+def test_the_files_that_a_migration_writes_have_digests(old: Lake) -> None:
+    old.ingest()
+    assert all(check.holds for check in verify(old.spark, old.landing, old.folder, fresh_s=1e12, full=True))
 
 
 def test_readings_of_version_3_get_the_column_historical(landing: Path, lake: Lake) -> None:

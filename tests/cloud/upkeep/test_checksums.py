@@ -1,20 +1,24 @@
 """Files are proved by their bytes: no flipped bit is overlooked, wherever it is."""
 
+import json
 import random
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from cloud import verify
 from cloud.storage.local import LocalStorage
 from cloud.tables.data_file import read_columns, write_rows
-from cloud.tables.delta_log import SHA256, DeltaLog
-from cloud.tables.schema import BRONZE_MESSAGES, READINGS
+from cloud.tables.delta_log import SHA256, DeltaLog, remove
+from cloud.tables.schema import BRONZE_MESSAGES, READINGS, Table
 from cloud.tables.tables import Tables
 from cloud.upkeep import checksums
 from cloud.upkeep.checksums import StoredFile, prove_bytes
+from cloud.upkeep.verify import DIGESTS
 from tests.cloud.lake import Lake
 
 ROWS = pa.table(
@@ -92,6 +96,59 @@ def test_a_flipped_bit_in_a_table_or_a_landing_file_is_a_fault_of_verify(lake: L
     flip(landed, 800)
     (fault,) = (one for one in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12, full=True) if not one.holds)
     assert fault.check == "the bytes of landing files are those of their manifests"
+
+
+def age(lake: Lake, table: Table) -> Path:
+    """Makes files of a table as those are that were written before there were digests: none in the log, and no checksum
+    in a page. Returns the first of them."""
+    for commit in (lake.folder / table.name / "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in commit.read_text().splitlines()]
+        for added in (one["add"] for one in actions if "add" in one):
+            added.pop("tags")
+            path = lake.folder / table.name / unquote(added["path"])
+            rows = pq.read_table(path, partitioning=None)
+            pq.write_table(rows, path, compression="none", use_dictionary=False)
+            added["size"] = path.stat().st_size
+        commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    tables = Tables(lake.spark, lake.folder)
+    return lake.folder / table.name / tables.files(table)[0].place
+
+
+def test_files_without_a_digest_are_told_as_unproved_until_they_are_sealed(lake: Lake) -> None:
+    path = age(lake, BRONZE_MESSAGES)
+    (told,) = (one for one in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12) if not one.holds)
+    assert (told.check, told.table, told.faults, told.is_unproved) == (DIGESTS, "bronze_messages", 3, True)
+    assert (told.detail or "").endswith(f"{path.name} has none")
+    sealed = verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12, seal=True)
+    assert [one for one in sealed if not one.holds] == []
+    assert "3 files were sealed" in [one.detail for one in sealed if one.check == DIGESTS]
+    DeltaLog(lake.folder / BRONZE_MESSAGES.name).write_checkpoint()
+    assert all(one.holds for one in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12))
+    assert len(DeltaTable(lake.folder / BRONZE_MESSAGES.name).to_pyarrow_table()) == len(lake.rows("bronze_messages"))
+    content = path.read_bytes()
+    at = content.index(b"load")  # in a payload, where no count and no decoder looks
+    path.write_bytes(content[:at] + b"l0ad" + content[at + 4 :])
+    (fault,) = (one for one in verify(lake.spark, lake.landing, lake.folder, full=True) if not one.holds)
+    assert (fault.table, fault.is_unproved) == ("bronze_messages", False)
+
+
+def test_nothing_is_sealed_beside_a_fault(lake: Lake) -> None:
+    age(lake, BRONZE_MESSAGES)
+    tables = Tables(lake.spark, lake.folder)
+    tables.replace(READINGS, [(file := tables.files(READINGS)[0])], tables.read_files(READINGS, [file]).slice(1))
+    verify(lake.spark, lake.landing, lake.folder, seal=True)
+    told = [one for one in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12) if one.is_unproved]
+    assert [(one.table, one.faults) for one in told] == [("bronze_messages", 3)]
+
+
+def test_sealing_brings_back_no_file_that_another_program_removed_meanwhile(lake: Lake) -> None:
+    age(lake, BRONZE_MESSAGES)
+    log = DeltaLog(lake.folder / BRONZE_MESSAGES.name)
+    digests = Tables(lake.spark, lake.folder).compute_digests(BRONZE_MESSAGES)
+    (gone, *rest) = list(log.files.values())
+    DeltaLog(lake.folder / BRONZE_MESSAGES.name).commit([remove(gone)], "DELETE")
+    assert log.seal(digests) == len(rest)
+    assert gone.place not in DeltaLog(lake.folder / BRONZE_MESSAGES.name).files
 
 
 def test_each_file_of_the_tables_has_a_digest_and_checksums_also_behind_a_checkpoint_of_the_log(lake: Lake) -> None:

@@ -1,11 +1,12 @@
 """``holdfast cloud verify``: counts the tables again."""
 
 import json
+import sys
 from typing import Annotated
 
 import typer
 
-from cloud import Check, JobRunning, NewerTables, NoTables, SparkMissing, open_session, verify
+from cloud import Check, JobRunning, NewerTables, NoTables, OlderTables, SparkMissing, open_session, verify
 from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
 from tools.cli.folders import (
@@ -21,6 +22,8 @@ from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory
 
 COMMAND = "cloud verify"
+UNPROVED = 3
+"""The exit code where nothing is wrong, and data files have no digest that could prove them."""
 
 
 def verify_tables(
@@ -33,30 +36,50 @@ def verify_tables(
         ),
     ] = "1h",  # type: ignore[assignment]
     full: Annotated[bool, typer.Option("--full", help="Read the bytes of all files, and not of a sample.")] = False,
+    seal: Annotated[
+        bool,
+        typer.Option("--seal", help="Check all files, and note the digest of those that have none, if all is well."),
+    ] = False,
     master: Master = MASTER_DEFAULT,
     conf: Settings = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the checks as one JSON object.")] = False,
 ) -> None:
-    """Count the tables again, against the manifests, the ledger and each other. Ends with 1 on a fault."""
+    """Count the tables again, against the manifests, the ledger and each other. Ends with 1 on a fault.
+
+    Ends with 3 if nothing is wrong, and data files have no digest.
+    """
     landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
-    with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
+    with failing_on(SparkMissing, JobRunning, NewerTables, OlderTables, NoTables, OSError, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings)
-        checks = verify(None, landed, folder, fresh_s=fresh, full=full)
-    holds = all(check.holds for check in checks)
-    print(json.dumps({"holds": holds, "checks": [_facts(check) for check in checks]}) if as_json else _lines(checks))
-    if not holds:
+        checks = verify(None, landed, folder, fresh_s=fresh, full=full, seal=seal)
+    failed = [check for check in checks if not check.holds]
+    unproved = sum(check.faults for check in failed if check.is_unproved)
+    facts = {"holds": not failed, "unproved": unproved, "checks": [_facts(check) for check in checks]}
+    print(json.dumps(facts) if as_json else _lines(checks))
+    if not all(check.is_unproved for check in failed):
         raise typer.Exit(1)
+    if unproved:
+        if not as_json:
+            advice = f"`holdfast {COMMAND} --seal` checks them, and notes the digests of today"
+            print(f"{unproved} data files have no digest, and are not proved: {advice}", file=sys.stderr)
+        raise typer.Exit(UNPROVED)
 
 
 def _facts(check: Check) -> dict[str, object]:
     return {**check._asdict(), "holds": check.holds}
 
 
+def _word(check: Check) -> str:
+    if check.is_unproved:
+        return "UNPROVED"
+    return "holds" if check.holds else "FAULT"
+
+
 def _lines(checks: list[Check]) -> str:
     rows: list[tuple[str, ...]] = [
         (
-            "holds" if one.holds else "FAULT",
+            _word(one),
             one.table,
             one.check,
             (one.detail or "") if one.holds else f"{one.faults}: {one.detail}",
