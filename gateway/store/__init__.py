@@ -30,6 +30,7 @@ from gateway.store.qos2_out import Outgoing
 from gateway.store.refused import Refused
 from gateway.store.seen import Seen, SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import shelf
+from gateway.store.sqlite.disk import describe_disk, words_of
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
 from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
 from gateway.store.tables import qos2, quarantine, retained, wills
@@ -56,7 +57,7 @@ from gateway.store.tables.routes import Handed, Numbering
 from gateway.store.tables.seen import Masks, masks_of
 from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
 from gateway.store.tables.wills import StoredWill
-from gateway.store.unseen_drops import UnseenDrops, describe_disk
+from gateway.store.unseen_drops import UnseenDrops
 
 __all__ = [
     "BACKFILL_PREFIX",
@@ -137,4 +138,5 @@ __all__ = [
     "skip_ahead",
     "why_unusable",
     "wills",
+    "words_of",
 ]

@@ -18,10 +18,11 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import ADVICE, StoreError, advice_on, is_damage
+from gateway.errors import ADVICE, StoreError, is_damage
 from gateway.message import Message
 from gateway.store.sqlite import marks
 from gateway.store.sqlite.checkpoint import Checkpoints
+from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.folder import LOCK, MESSAGES, TakenFolder, check_moved, note_of
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import first_row, open_at_rest, sealed
@@ -112,7 +113,7 @@ def check_store(folder: Path) -> None:
         with open_at_rest(path) as connection:
             schema.version_of(connection)
     except sqlite3.Error as error:
-        raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
+        raise StoreError(f"message store {path}: {words_of(error, folder)}") from error
 
 
 class Database:
@@ -158,7 +159,7 @@ class Database:
                 opened.callback(self._checkpoints.close)
                 self._begin_run(path)
             except (OSError, sqlite3.Error, msgspec.MsgspecError, TypeError) as error:
-                raise StoreError(f"message store {path}: {error}{advice_on(error)}") from error
+                raise StoreError(f"message store {path}: {words_of(error, path.parent)}") from error
             opened.pop_all()
 
     def _load(self) -> None:

@@ -5,12 +5,10 @@ A file in the store's folder says so over restarts, until an operator has seen i
 
 import contextlib
 import logging
-import os
 import time
 from pathlib import Path
 
 FILE = "unseen-drops"
-LARGE = 1_000_000  # bytes in a unit of the text
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +46,3 @@ class UnseenDrops:
 
 def _utc(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
-
-
-def describe_disk(folder: Path) -> str:
-    """Returns that the disk of a store is full, and what fills it. Raises OSError."""
-    disk = os.statvfs(folder)
-    size, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-    own = sum(file.stat().st_size for file in folder.glob("*") if file.is_file())
-    others = max(0, size - disk.f_bfree * disk.f_frsize - own)
-    return (
-        f"the disk is full, {free // LARGE:,} of its {size // LARGE:,} MB are left: "
-        f"other files have {others // LARGE:,} MB, the store {own // LARGE:,} MB"
-    )

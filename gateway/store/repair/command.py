@@ -15,6 +15,7 @@ from gateway.store.repair.pages import Pages
 from gateway.store.repair.rebuild import Lost, Rebuild
 from gateway.store.repair.salvage import tables_of
 from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, take_folder
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_for_reading
@@ -74,11 +75,12 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
             _check_ours(path)
             report = Report(str(folder), [f"{MESSAGES}: {problem}"] if problem else _damage_of(path))
             if report.damage:
+                _check_version(path, report.damage)
                 report.file_lost = not (path.exists() and path.stat().st_size)
                 rebuild = Rebuild(Pages(path, is_alone=marks.has_other_wal(path)), origin, note, bool(problem))
                 _rebuild(folder, taken, rebuild, routes, report)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"message store {folder}: {error}") from error
+            raise StoreError(f"message store {folder}: {words_of(error, folder)}") from error
         return report
 
 
@@ -138,10 +140,20 @@ def _check_ours(path: Path) -> None:
     application_id, version = pages.kind
     if application_id != schema.APPLICATION_ID:
         raise StoreError(f"message store {path}: not a message store")
-    if version != schema.SCHEMA_VERSION:
+    if not schema.OLDEST <= version <= schema.SCHEMA_VERSION:
         raise StoreError(
-            f"message store {path}: of version {version}, and this repairs {schema.SCHEMA_VERSION}: "
-            "the release that made it repairs it; a start then upgrades it, if it is not damaged"
+            f"message store {path}: of version {version}, and this reads versions {schema.OLDEST} to "
+            f"{schema.SCHEMA_VERSION}: the release that made it repairs it"
+        )
+
+
+def _check_version(path: Path, damage: list[str]) -> None:
+    """Raises StoreError if a damaged file says that it has an earlier version: its rows have other columns."""
+    pages = Pages(path)
+    if not (pages.header_damaged or pages.wal_damaged) and pages.count and pages.kind[1] != schema.SCHEMA_VERSION:
+        raise StoreError(
+            f"message store {path}: damaged, and of version {pages.kind[1]}: the release that made it repairs it, and "
+            f"a start of this one upgrades it then to version {schema.SCHEMA_VERSION} ({'; '.join(damage)})"
         )
 
 
@@ -172,8 +184,7 @@ def _damage_that_sqlite_sees(path: Path) -> list[str]:
 
 
 def _damage_of_messages(connection: sqlite3.Connection) -> list[str]:
-    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if missing := sorted(table.name for table in tables_of(schema.make) if table.name not in present):
+    if missing := schema.missing_tables(connection, [table.name for table in tables_of(schema.make)]):
         return [f"table {name} is missing" for name in missing]
     is_corrupt = schema.has_corrupt_row(connection)
     return ["messages, places, sessions or wills are not as they were stored"] if is_corrupt else []

@@ -6,9 +6,10 @@ import sqlite3
 import time
 from pathlib import Path
 
-from gateway.errors import ADVICE, StoreError
+from gateway.errors import StoreError
 from gateway.store.repair.command import announce
 from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.folder import MESSAGES, check_moved, take_folder
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_at_rest, open_for_reading
@@ -17,6 +18,7 @@ from gateway.store.tables.drops import DAMAGED, GATEWAY, INSERT
 from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
+EMPTY = "there is no message store in it: it is empty"  # a first start ended before it had made the tables
 WITHOUT_END = f"SELECT * FROM dropped WHERE reason = '{DAMAGED}' AND last = {SEQ_MAX}"
 
 
@@ -38,7 +40,7 @@ def backup(folder: Path, target: Path) -> None:
     except (sqlite3.Error, OSError) as error:
         with contextlib.suppress(OSError):
             making.unlink()
-        raise StoreError(f"backup of {folder} to {target}: {_words(error)}") from error
+        raise StoreError(f"backup of {folder} to {target}: {words_of(error, target.absolute().parent)}") from error
 
 
 def restore(folder: Path, source: Path, origin: str) -> Path:
@@ -60,7 +62,7 @@ def restore(folder: Path, source: Path, origin: str) -> Path:
             announce(making / MESSAGES, taken)
             return swap_files.offer(folder)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"restore of {source} to {folder}: {_words(error)}") from error
+            raise StoreError(f"restore of {source} to {folder}: {words_of(error, folder)}") from error
 
 
 def begin_epoch(folder: Path) -> None:
@@ -77,11 +79,12 @@ def begin_epoch(folder: Path) -> None:
             raise StoreError(f"message store {path}: {problem}{marks.ADVICE}")
         try:
             with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
-                schema.version_of(connection)
+                if not schema.version_of(connection):
+                    raise sqlite3.DatabaseError(EMPTY)
                 connection.execute("PRAGMA synchronous = FULL")
                 marks.note_copied(connection)
         except sqlite3.Error as error:
-            raise StoreError(f"message store {path}: {error}{ADVICE}") from error
+            raise StoreError(f"message store {path}: {words_of(error, folder)}") from error
 
 
 def _tell_of_replaced(replaced: Path, made: Path, note: LockNote | None, origin: str) -> None:
@@ -102,13 +105,6 @@ def _tell_of_replaced(replaced: Path, made: Path, note: LockNote | None, origin:
                 copy.execute(INSERT, row)
 
 
-def _words(error: Exception) -> str:
-    """Returns an error's text without its number."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
-
-
 def _copy(source: Path, target: Path) -> None:
     """Copies a database and marks the copy. Raises sqlite3.Error, OSError."""
     if not source.exists():
@@ -117,7 +113,7 @@ def _copy(source: Path, target: Path) -> None:
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with open_for_reading(source) as reading, contextlib.closing(sqlite3.connect(target, isolation_level=None)) as copy:
         if not schema.version_of(reading):
-            raise sqlite3.DatabaseError("not a message store")
+            raise sqlite3.DatabaseError(EMPTY)
         reading.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")  # so that the copy is one file
         prepare(copy)

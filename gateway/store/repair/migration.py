@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from gateway.errors import ADVICE, StoreError
 from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.folder import COMING, MESSAGES, MOVED, TakenFolder, moved_to, note_of, take_folder
 from gateway.store.sqlite.rows import first_row, open_at_rest, read_schema
 from gateway.store.tables import schema
@@ -91,7 +92,7 @@ def migrate(moves: Sequence[Move]) -> Migrated:
                 (move.new / COMING).unlink(missing_ok=True)
                 swap_files.sync(move.new)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"migration: {error}") from error
+            raise StoreError(f"migration: {words_of(error, moves[0].new)}") from error
     return Migrated(len(moves), *map(sum, zip(*found, strict=True)))
 
 
@@ -133,7 +134,7 @@ def _copy_all(move: Move) -> None:
         try:
             _copy(source, move.new / source.name)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"migration of {source} to {move.new}: {error}") from error
+            raise StoreError(f"migration of {source} to {move.new}: {words_of(error, move.new)}") from error
     if (move.old / UNSEEN_DROPS).exists():
         shutil.copyfile(move.old / UNSEEN_DROPS, move.new / UNSEEN_DROPS)
         swap_files.sync(move.new / UNSEEN_DROPS)

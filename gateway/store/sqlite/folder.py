@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.errors import StoreError
 from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.marks import LockNote
 
 MESSAGES = "messages.sqlite"
@@ -194,7 +195,7 @@ def take_folder(folder: Path, *, may_be_moved: bool = False) -> TakenFolder:
     except BlockingIOError as error:
         raise StoreError(f"message store {folder}: another process uses it") from error
     except OSError as error:
-        raise StoreError(f"message store {folder}: {error.strerror}") from error
+        raise StoreError(f"message store {folder}: {words_of(error, folder)}") from error
     return taken
 
 

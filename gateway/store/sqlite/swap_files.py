@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from gateway.errors import StoreError
+from gateway.store.sqlite.disk import words_of
 
 MAKING, READY, OLD = "repairing", "repaired", "damaged"
 COMPANIONS = ("", "-wal", "-shm")  # a database's file and those that SQLite keeps beside it
@@ -62,7 +63,7 @@ def finish(folder: Path) -> Path | None:
         shutil.rmtree(ready)
         sync(folder)
     except OSError as error:
-        raise StoreError(f"message store {folder}: a repair could not be ended: {error}") from error
+        raise StoreError(f"message store {folder}: a repair could not be ended: {words_of(error, folder)}") from error
     return kept
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.errors import StoreError, is_damage
 from gateway.store.sqlite import shelf
+from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.shelf import Shelf
 
 FILE, TABLE = "quarantine.sqlite", "note"
@@ -58,7 +59,7 @@ def notes_in(folder: Path) -> list[Note]:
     try:
         notes = [entry.value for entry in shelf.read(folder / FILE, TABLE, Note)]
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"quarantine notes {folder / FILE}: {error}") from error
+        raise StoreError(f"quarantine notes {folder / FILE}: {words_of(error, folder)}") from error
     return [note for note in notes if note is not None]
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Iterable
 
 from gateway.store.sqlite import marks, rows, wal
 from gateway.store.sqlite.rows import first_row, read_schema
@@ -27,6 +28,10 @@ APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the dat
 SCHEMA_VERSION = 9
 OLDEST = 7
 """The version of release 0.1.0, from which on a start upgrades a store [gateway.store.tables.upgrade.releases]."""
+LATER = SCHEMA_VERSION + 1
+SINCE = {"refused": 8, "route": 8, "seen": 9, "seen_digest": LATER, "released": LATER}
+"""The versions that brought tables; LATER for those that the first stores of this version lack. A start makes them."""
+HAS_TABLE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
 ROW_OVERHEAD = 12  # bytes besides the columns
@@ -81,6 +86,13 @@ def make(connection: sqlite3.Connection) -> None:
     connection.execute("COMMIT")
 
 
+def missing_tables(connection: sqlite3.Connection, names: Iterable[str]) -> list[str]:
+    """Returns which of the tables a store's file lacks that its version has. Raises sqlite3.Error."""
+    (version,) = first_row(connection, "PRAGMA user_version")
+    present = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
+    return sorted(name for name in names if name not in present and version >= SINCE.get(name, OLDEST))
+
+
 def has_corrupt_row(connection: sqlite3.Connection) -> bool:
     """Whether a row of the log or of a sealed table is not as it was stored. Reads all of these rows.
 
@@ -90,7 +102,11 @@ def has_corrupt_row(connection: sqlite3.Connection) -> bool:
     rows.add_to_sql(connection)
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         make(new)
-        queries = [log_rows.FIND_CORRUPT, *(rows.find_corrupt(new, table) for table in SEALED)]
+        (version,) = first_row(connection, "PRAGMA user_version")
+        described = new if version == SCHEMA_VERSION else connection  # the columns of an earlier version are its own
+        lacking = {name for name in SINCE if first_row(connection, HAS_TABLE, (name,)) is None}
+        sealed = [table for table in SEALED if table not in lacking]
+        queries = [log_rows.FIND_CORRUPT, *(rows.find_corrupt(described, table) for table in sealed)]
     return connection.execute(f"{' UNION ALL '.join(queries)} LIMIT 1").fetchone() is not None
 
 

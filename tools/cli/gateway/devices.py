@@ -10,6 +10,7 @@ import typer
 from gateway.config.load import load
 from gateway.errors import GatewayError, StoreError
 from gateway.sessions.devices import FILE, Device, devices_in
+from gateway.store import words_of
 from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, check_exists, chosen
@@ -42,7 +43,7 @@ def _devices_of(folder: Path) -> dict[str, Device]:
     try:
         devices = devices_in(folder)
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"device registry in {folder}: {error}") from error
+        raise StoreError(f"device registry in {folder}: {words_of(error, folder)}") from error
     return dict(sorted(devices.items(), key=lambda item: item[1].last_seen_ms))
 
 

@@ -28,6 +28,7 @@ from tests.gateway.store.support import (
     stored,
     take_all,
 )
+from tests.gateway.store.test_upgrade import store_of_release
 from tests.gateway.support import ROOT
 
 
@@ -110,6 +111,31 @@ async def test_a_message_that_a_route_has_set_aside_is_set_aside_after_a_repair(
     corrupt_pages(tmp_path / MESSAGES, [1], random.Random(seed), zero)
     assert repair(tmp_path, "gw", []).kept["refused"] == 1
     assert stored(tmp_path, "SELECT * FROM refused") == rows
+
+
+@pytest.mark.parametrize("table", ["seen_digest", "released"])
+async def test_a_store_without_the_tables_that_a_start_would_add_is_whole(
+    tmp_path: Path, seed: int, table: str
+) -> None:
+    await fill(tmp_path, random.Random(seed))
+    with contextlib.closing(sqlite3.connect(tmp_path / MESSAGES, isolation_level=None)) as connection:
+        connection.execute(f"DROP TABLE {table}")
+    assert repair(tmp_path, "gw", ["route/central"]).damage == []
+    with contextlib.closing(sqlite3.connect(tmp_path / MESSAGES, isolation_level=None)) as connection:
+        connection.execute("DROP TABLE retained")
+    assert repair(tmp_path, "gw", ["route/central"]).damage == ["messages.sqlite: table retained is missing"]
+
+
+def test_a_store_of_the_first_release_is_checked_by_its_own_tables_and_stays_as_it_is(tmp_path: Path) -> None:
+    folder = store_of_release(tmp_path)
+    assert repair(folder, "gw", ["route/central"]).damage == []
+    assert stored(folder, "PRAGMA user_version") == [(7,)]
+    with contextlib.closing(sqlite3.connect(folder / MESSAGES, isolation_level=None)) as connection:
+        connection.execute("UPDATE cursor SET position = position + 1")
+    before = (folder / MESSAGES).read_bytes()
+    with pytest.raises(StoreError, match=r"damaged, and of version 7: the release that made it repairs it"):
+        repair(folder, "gw", ["route/central"])
+    assert (folder / MESSAGES).read_bytes() == before
 
 
 async def test_a_schema_that_is_no_text_any_more_is_damage_like_any_other(tmp_path: Path, seed: int) -> None:

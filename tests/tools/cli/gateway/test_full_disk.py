@@ -1,0 +1,97 @@
+"""Commands that open a store on a full disk say what is full, and where; with room again, everything is there.
+
+The disk is a small one in memory, mounted in a namespace of the test's own.
+"""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.message import Message
+from tests.gateway.store.support import messages_in, opened
+from tests.house.repository import ROOT
+
+CONFIG = """name = "gw"
+[store]
+path = "{folder}"
+"""
+DISK_BYTES = 24_000_000
+COMMANDS = {
+    "run": ["{config}"],
+    "repair": ["{config}"],
+    "new-epoch": ["{config}"],
+    "backup": ["{disk}/copy", "--config", "{config}"],
+}
+
+
+class FullDisk:
+    """A disk that can be filled; programs that look at it run inside the namespace in which it is mounted."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir()
+        script = f"mount -t tmpfs -o size={DISK_BYTES} none {path} && echo ready && read end"
+        argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+        self._holder = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "ready\n":
+            self.close()
+            pytest.skip("this user may make no namespace with a disk of its own (unshare)")
+
+    def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
+        inside = ["nsenter", "--target", str(self._holder.pid), "--user", "--mount", "--preserve-credentials", "--"]
+        inside += ["sh", "-c", f'cd {ROOT} && exec "$@"', "sh"]
+        return subprocess.run([*inside, *argv], capture_output=True, text=True, check=False, timeout=60)
+
+    def call(self, function: Callable[[Path], None], folder: Path) -> subprocess.CompletedProcess[str]:
+        program = f"import pathlib; from {function.__module__} import {function.__name__} as call"
+        return self.run(sys.executable, "-c", f"{program}; call(pathlib.Path({str(folder)!r}))")
+
+    def fill(self) -> None:
+        self.run("dd", "if=/dev/zero", f"of={self.path}/others", "bs=4096")
+
+    def close(self) -> None:
+        with self._holder:
+            self._holder.kill()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[FullDisk]:
+    disk = FullDisk(tmp_path / "disk")
+    yield disk
+    disk.close()
+
+
+def write_store(folder: Path) -> None:
+    """Makes a store with three messages, and ends it as a gateway does."""
+
+    async def write() -> None:
+        async with opened(folder) as log:
+            await log.submit([Message("plant/a", b"%d" % number, 1) for number in range(3)])
+
+    asyncio.run(write())
+
+
+def print_store(folder: Path) -> None:
+    for _, message in messages_in(folder):
+        print(message.payload.decode())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_says_which_disk_is_full_and_loses_nothing(disk: FullDisk, tmp_path: Path, command: str) -> None:
+    folder, config = disk.path / "store", tmp_path / "gateway.toml"
+    config.write_text(CONFIG.format(folder=folder))
+    assert disk.call(write_store, folder).returncode == 0
+    disk.fill()
+    arguments = [one.format(config=config, disk=disk.path) for one in COMMANDS[command]]
+    done = disk.run(sys.executable, "-m", "tools.cli.main", "gateway", command, *arguments)
+    assert done.returncode == (1 if command == "run" else 2), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "the disk is full, 0 of its 24 MB are left: other files have" in last
+    assert f"free some of {disk.path}," in last
+    disk.run("rm", f"{disk.path}/others")
+    assert disk.call(print_store, folder).stdout.splitlines() == ["0", "1", "2"]
