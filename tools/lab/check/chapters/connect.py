@@ -4,7 +4,7 @@ import string
 import time
 
 from tools.lab.check.client import Client, elapse
-from tools.lab.check.outcome import Failed
+from tools.lab.check.outcome import Closed, Failed
 from tools.lab.check.subject import Broker
 from tools.lab.check.suite import check
 from wire import properties as p
@@ -222,21 +222,34 @@ async def a_refusal_says_no_session_even_where_there_is_one(broker: Broker) -> N
 
 @check(v3="3.1.2-24", v5="3.1.2-22 3.2.2-22")
 async def silence_of_one_and_a_half_keep_alives_closes_the_connection(broker: Broker) -> None:
-    client = await broker.connect(keep_alive_s=2)
+    client = await broker.open()
+    sent_s = time.monotonic()  # the silence begins with the CONNECT, however late this client reads the answer
+    await client.send(broker.connect_packet(keep_alive_s=2))
+    client.connack = await client.expect(Connack, reason_code=0)
     keep_alive_s = client.connack.properties.get(p.SERVER_KEEP_ALIVE, 2)
-    started = time.monotonic()
     await client.read_to_end()
-    silent_s = time.monotonic() - started
+    silent_s = time.monotonic() - sent_s
     if silent_s < keep_alive_s:
         raise Failed(f"no end within the keep alive of {keep_alive_s} s", f"an end after {silent_s:.1f} s")
 
 
 @check(v3="3.1.2-24", v5="3.1.2-22 3.2.2-22")
 async def a_client_that_sends_in_time_stays_connected(broker: Broker) -> None:
-    client = await broker.connect(keep_alive_s=3)
-    for _ in range(6):
-        await elapse(1)
-        await client.ping()
+    keep_alive_s, silent_s = 3, 0.0
+    while True:
+        sent_s = time.monotonic()
+        client = await broker.connect(keep_alive_s=keep_alive_s)
+        try:
+            for _ in range(6):
+                await elapse(1)
+                silent_s, sent_s = time.monotonic() - sent_s, time.monotonic()
+                await client.ping()
+        except Closed:
+            if silent_s <= keep_alive_s:
+                raise
+        else:
+            return
+        # This client was late itself, so the end says nothing of the broker: once more.
 
 
 @check(v5="3.1.2-28")
