@@ -34,6 +34,7 @@ WINDOW_MAX = 8  # REJ's payload shows seven frames after the missing one
 MTU_MIN, MTU_MAX = 16, 1024
 OPEN_INTERVAL_FIRST_MS, OPEN_INTERVAL_LAST_MS = 50, 2_000
 LOGS_WAITING_MAX = 8  # in each direction, so that log lines that nothing takes do not fill the memory
+EVENTS_WAITING_MAX = 8  # beyond it the peer's starts and ends count as lost on the line; the peer repeats a start
 NO_TOKEN = b"\0\0\0\0\0\0"
 _HANDSHAKE = ">6s6sHBB"  # own token, peer's token, mtu, window, newest version
 HANDSHAKE_BYTES = 16
@@ -93,7 +94,7 @@ class Link:
         self._stream: Stream | None = None  # None unless the link is up
         self._decoder = FrameDecoder(mtu)
         self._buffer_bytes = min(2 * window * mtu, CREDIT_MAX * CREDIT_UNIT)
-        self._frames: list = []  # encoded frames, to be sent before those of the stream
+        self._handshakes: list = []  # (kind, encoded frame), the last one of each kind; sent before the stream's frames
         self._logs: list = []  # encoded log frames, to be sent unless the peer pauses
         self._events: list = []
         self._logs_taken = 0  # LinkLog events in `_events`
@@ -195,8 +196,8 @@ class Link:
 
         Call it again when the line has taken these bytes: more urgent frames can then overtake waiting I frames.
         """
-        frames = self._frames
-        self._frames = []
+        frames = [frame for _, frame in self._handshakes]
+        self._handshakes = []
         if self._stream is not None:
             self._stream.fill(self._now_ms)
             frames += self._stream.frames
@@ -251,7 +252,9 @@ class Link:
 
     def _send_handshake(self, kind: int) -> None:
         payload = pack(_HANDSHAKE, self._token, self._peer_token, self.mtu, self.window, VERSION)
-        self._frames.append(encode_frame(kind, 0, 0, self._buffer_bytes, payload))
+        # An earlier one that the line has not taken says what is no longer true.
+        self._handshakes = [one for one in self._handshakes if one[0] != kind]
+        self._handshakes.append((kind, encode_frame(kind, 0, 0, self._buffer_bytes, payload)))
 
     def _handle_handshake(self, frame: Frame) -> None:
         if len(frame.payload) < HANDSHAKE_BYTES:
@@ -282,10 +285,13 @@ class Link:
             self._events.append(LinkDown(f"the peer speaks version {version} of the link, not {VERSION}"))
 
     def _handle(self, frame: Frame) -> None:
+        has_room = len(self._events) < EVENTS_WAITING_MAX
         if frame.version != VERSION:
-            self._report_version(frame.version)
+            if has_room:
+                self._report_version(frame.version)
         elif frame.type in (SABM, UA):
-            self._handle_handshake(frame)
+            if has_room:
+                self._handle_handshake(frame)
         elif frame.type == UI:
             if self._logs_taken < LOGS_WAITING_MAX:
                 self._logs_taken += 1
@@ -293,7 +299,7 @@ class Link:
         elif self._stream is None:
             return
         elif frame.type == DISC:
-            if frame.payload[:6] == self._peer_token:
+            if has_room and frame.payload[:6] == self._peer_token:
                 self._start_afresh("the peer closed the link")
         elif self._stream.handle(frame, self._now_ms):
             self._interval_ms = self._stream.timeout_ms

@@ -12,7 +12,7 @@ from device.clock import Clock
 from device.config import Config
 from device.readings import Sampler
 from device.readings.journal import NoJournal
-from device.sensors.driver import SensorFailed
+from device.sensors.driver import Driver, SensorFailed
 from device.sensors.probe import Probe
 from flash_store.devices.file import FileFlash
 from flash_store.log import Log
@@ -22,7 +22,7 @@ QUIET = {"kind": "host", "thresholds": {"load": 1000}, "heartbeat_ms": 60_000}
 NO_BOARD = {"kind": "bme280", "bus": 0, "scl": 22, "sda": 21, "address": 118}
 
 
-class Scripted:
+class Scripted(Driver):
     """A driver that measures for a time, and then gives the next of the values; an exception is raised."""
 
     def __init__(self, measure_ms: int, values: list[Any]) -> None:

@@ -1,7 +1,7 @@
 """The serial link over simulated lines: what is sent in a stream arrives in order, once, uncorrupt, or not at all."""
 
 from binascii import crc32
-from struct import pack
+from struct import pack, unpack
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.wire.link.world import World
 from tools.lab.sim.virtual_line import Dice
 from wire.errors import LocalProtocolError
 from wire.link import HANDSHAKE_BYTES, Link, LinkData, LinkDown, LinkLog, LinkUp
-from wire.link.frames import INFO, RNR, RR, SABM, UA, FrameDecoder, encode_frame, stuff
+from wire.link.frames import DISC, INFO, RNR, RR, SABM, UA, FrameDecoder, encode_frame, stuff
 
 LINES: dict[str, dict] = {
     "perfect": {},
@@ -320,6 +320,51 @@ def test_peer_that_speaks_a_newer_version_too_is_met_in_ours() -> None:
     link.receive_data(encode_frame(SABM, 0, 0, 4096, newer), 1)
     (up,) = events(link)
     assert up.peer_boot_id == 2
+
+
+def fresh_starts(link: Link, count: int) -> list[bytes]:
+    """Returns SABMs that each begin a new stream: their sender has guessed each token of the link."""
+    (own,) = FrameDecoder(256).feed(link.data_to_send())
+    boot_id, era = unpack(">IH", own.payload[:6])
+    payloads = (pack(">IHIHHBB", 7, 1 + n, boot_id, era + n, 256, 8, 1) for n in range(count))
+    return [encode_frame(SABM, 0, 0, 4096, payload) for payload in payloads]
+
+
+def test_answers_that_the_line_does_not_take_do_not_pile_up() -> None:
+    link = Link(1)
+    link.open(0)
+    for start in fresh_starts(link, 1000):
+        link.receive_data(start, 1)
+        events(link)
+    answers = FrameDecoder(256).feed(link.data_to_send())
+    assert [frame.type for frame in answers] == [UA]
+    assert unpack(">H", answers[0].payload[4:6]) == (1000,)  # the last one: it is for the stream that there is now
+
+
+@pytest.mark.parametrize("flood", ["streams", "versions", "ends"])
+def test_events_that_nobody_takes_do_not_pile_up(flood: str) -> None:
+    link = Link(1)
+    link.open(0)
+    starts = fresh_starts(link, 1000)
+    ends = [encode_frame(DISC, 0, 0, 4096, pack(">IH", 7, 1 + n)) for n in range(1000)]
+    versions = (bytes(((2 + n % 2) << 5 | SABM, 0, 0, 0)) + bytes(HANDSHAKE_BYTES) for n in range(1000))
+    floods = {
+        "streams": starts,
+        "ends": [start + end for start, end in zip(starts, ends, strict=True)],
+        "versions": [b"\0" + stuff(plain + crc32(plain).to_bytes(4, "big")) + b"\0" for plain in versions],
+    }
+    link.receive_data(b"".join(floods[flood]), 1)
+    assert len(events(link)) <= 12
+    other = Link(2)
+    other.open(2)
+    for now_ms in range(2, 10):  # a start that was not heard is repeated
+        other.handle_timer(1000 * now_ms)
+        carry(other, link, 1000 * now_ms)
+        carry(link, other, 1000 * now_ms)
+        events(link), events(other)
+    other.send(b"still alive", 10_000)
+    carry(other, link, 10_000)
+    assert [event.data for event in events(link)] == [b"still alive"]
 
 
 def test_noise_neither_raises_nor_reaches_the_application(seed: int) -> None:
