@@ -156,12 +156,12 @@ def _is_text(payload: bytes) -> bool:
 
 
 def _may_bring_batch(payload: bytes, permissions: Permissions) -> bool:
-    """Whether a client may bring the identities in a column batch. One that cannot be decoded brings none."""
+    """Whether a client may bring the identities in a column batch. One whose origins cannot be read brings none."""
     if not permissions.identifies_some:
         return False
-    from wire.bulk.column_batch import MalformedBatch, decode_batch  # few gateways need it, and it takes memory
+    from wire.bulk.column_batch import MalformedBatch, origins_of  # few gateways need it, and it takes memory
 
     try:
-        return all(map(permissions.may_identify, {run.origin for run in decode_batch(payload).runs}))
+        return all(map(permissions.may_identify, origins_of(payload)))
     except MalformedBatch:
         return True

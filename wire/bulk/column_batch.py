@@ -16,6 +16,9 @@ from itertools import accumulate, count, pairwise
 from typing import Any, NamedTuple
 
 from wire import properties
+from wire.bulk.batch_frame import SIZE_MAX as SIZE_MAX
+from wire.bulk.batch_frame import MalformedBatch as MalformedBatch
+from wire.bulk.batch_frame import compress, decompress
 from wire.bulk.property_block import COLUMN_BATCH, Identity
 from wire.bulk.publishes import cut_columns, qos_of
 from wire.errors import WireError
@@ -24,23 +27,11 @@ from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.topics import check_topic_name
 
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
-
 CONTENT_TYPE = COLUMN_BATCH
-MAGIC = b"hfb"
-VERSION = 1
 MESSAGES_MAX = 65_535
-SIZE_MAX = 16 << 20
-"""Bytes of a batch without compression, and bytes of topic names, properties and payloads of all its messages."""
 PROPERTIES_MAX = 1 << 20
 """Bytes of the distinct properties of a batch: decoded, they may take many times that."""
 
-FRAME_AT = len(MAGIC) + 1
-FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
-CHECKSUM_FLAG = 0x04  # in the byte behind it (RFC 8878, section 3.1.1.1.1)
 NO_RUN = (0, -1)
 RETAIN_FLAG = 0x04  # in the flags of a message, above its QoS
 WIDTHS = {1: "B", 2: "H", 4: "I", 8: "Q"}
@@ -48,28 +39,6 @@ WIDTHS = {1: "B", 2: "H", 4: "I", 8: "Q"}
 
 MESSAGE_OVERHEAD = 64
 """Bytes of a message in a batch besides topic name, properties, names and payload: more than they can be."""
-
-SMALL = 64 << 10  # bytes; a smaller batch left because it was old enough, so there is time to look for more repetitions
-LEVEL_OF_SMALL, LEVEL = 6, 1
-
-DICTIONARY = (
-    b"\xa3\x20\x64boot\x02bup\x1a\x00\x00pressure\x01chPa\x02\xc4\x82 \x19\xa3\x00hhumidity\x01c%RH\x02\xc4\x82!\x19"
-    b"\xa3\x00ktemperature\x01cCel\x02\xc4\x82!\x19"
-    b"\x03\x00\x10application/json\x03\x00\x16application/senml+cbor\x03\x00\x16application/senml+json"
-    b"telemetry/gateway-1device-"
-    b'},{"n":"battery","u":"V","v":3.},{"n":"load","v":0.},{"n":"memory","u":"%","v":},{"n":"pressure","u":"hPa","v":10'
-    b'},{"n":"humidity","u":"%RH","v":5}][{"bn":"device-:","bt":17,"boot":,"up":0,"n":"temperature","u":"Cel","v":2'
-)
-"""What zstd may refer to before the first byte of version 1: texts that are usual in readings. It never changes."""
-
-_DICTIONARY = zstd.ZstdDict(DICTIONARY, is_raw=True)
-_PARAMETER = zstd.CompressionParameter
-_COMPRESSORS: dict[int, list[zstd.ZstdCompressor]] = {LEVEL_OF_SMALL: [], LEVEL: []}  # each is in no other thread's use
-_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: SIZE_MAX.bit_length() - 1}
-
-
-class MalformedBatch(WireError):
-    """A payload is not a batch that this version reads; the text says what is wrong, and in which column."""
 
 
 class BatchFull(WireError):
@@ -305,9 +274,7 @@ class ColumnBatchEncoder:
             _encode_times(self._received),
             _encode_column(self._lengths),
         )
-        body = b"".join(columns) + b"".join(self._payloads)
-        level = LEVEL_OF_SMALL if len(body) < SMALL else LEVEL
-        return MAGIC + bytes((VERSION,)) + _compress(body, level)
+        return compress(b"".join(columns) + b"".join(self._payloads))
 
     def _make_room(
         self, added: int, size: int, blocks: Iterable[bytes], origins: Iterable[str], received_by: str
@@ -350,10 +317,8 @@ def decode_batch(payload: bytes) -> ColumnBatch:
 
     Raises MalformedBatch.
     """
-    body = _Body(_decompress(payload))
-    messages = body.number("count")
-    if not 0 < messages <= MESSAGES_MAX:
-        raise MalformedBatch(f"count: {messages} messages, expected 1 to {MESSAGES_MAX}")
+    body = _Body(decompress(payload))
+    messages = body.messages()
     topics = [_decode_topic(name) for name in body.table("topics", messages)]
     topic_of = body.places("topic of each", messages, topics)
     flags = body.column("flags", messages)
@@ -396,6 +361,21 @@ def decode_batch(payload: bytes) -> ColumnBatch:
     )
 
 
+def origins_of(payload: bytes) -> set[str]:
+    """Returns the origins of a batch's messages. It skips the columns, so that it costs a tenth of `decode_batch`.
+
+    Raises MalformedBatch: they cannot be read. Another column may be malformed without an error.
+    """
+    body = _Body(decompress(payload))
+    messages = body.messages()
+    body.skip_table("topics", messages)
+    body.skip_column("topic of each", messages)
+    body.skip_column("flags", messages)
+    body.skip_table("properties", messages)
+    body.skip_column("properties of each", messages)
+    return {_decode_name("origins", name) for name in body.table("origins", messages)}
+
+
 class _Body:
     """Reads the decompressed bytes from their beginning; each part is named, for the errors."""
 
@@ -421,6 +401,24 @@ class _Body:
             if shift > 56:
                 raise MalformedBatch(f"{name}: a number of more than 63 bits before byte {self._at}")
         return number
+
+    def messages(self) -> int:
+        """Reads how many messages there are."""
+        messages = self.number("count")
+        if not 0 < messages <= MESSAGES_MAX:
+            raise MalformedBatch(f"count: {messages} messages, expected 1 to {MESSAGES_MAX}")
+        return messages
+
+    def skip_column(self, name: str, entries: int) -> None:
+        (kind,) = self.take(name, 1)
+        if kind == 0:
+            self.number(name)
+        else:
+            self._at += entries * kind
+
+    def skip_table(self, name: str, most: int) -> None:
+        sizes = self.column(name, self.entries(name, most))
+        self._at += sum(sizes)
 
     def column(self, name: str, entries: int) -> "array[int]":
         (kind,) = self.take(name, 1)
@@ -458,41 +456,6 @@ class _Body:
     def end(self) -> None:
         if self._at < len(self._data):
             raise MalformedBatch(f"{len(self._data) - self._at} bytes behind the payloads")
-
-
-def _decompress(payload: bytes) -> bytes:
-    if payload[: len(MAGIC)] != MAGIC:
-        raise MalformedBatch("it does not begin with the letters hfb")
-    version, frame = payload[FRAME_AT - 1 : FRAME_AT], payload[FRAME_AT:]
-    if version != bytes((VERSION,)):
-        raise MalformedBatch(f"version {version.hex() or 'missing'}, this decoder reads {VERSION:02x}")
-    if frame[:4] != FRAME_MAGIC or not frame[4:5] or not frame[4] & CHECKSUM_FLAG:
-        raise MalformedBatch("there is no zstd frame with a checksum behind the version")
-    try:
-        size = zstd.get_frame_info(frame).decompressed_size
-        if size is None or size > SIZE_MAX:
-            raise MalformedBatch(f"the zstd frame states {size} bytes, expected {SIZE_MAX} at most")
-        decompressor = zstd.ZstdDecompressor(zstd_dict=_DICTIONARY, options=_WINDOW)
-        body = decompressor.decompress(frame, max_length=size + 1)
-    except zstd.ZstdError as error:
-        raise MalformedBatch(f"the zstd frame is corrupt: {error}") from None
-    if not decompressor.eof or decompressor.unused_data or len(body) != size:
-        raise MalformedBatch("the zstd frame is cut off, or there are bytes behind it")
-    return body
-
-
-def _compress(body: bytes, level: int) -> bytes:
-    """Returns a frame. A compressor takes long to make, so each is used for many frames."""
-    spare = _COMPRESSORS[level]
-    try:
-        compressor = spare.pop()
-    except IndexError:
-        options: dict[int, int] = {_PARAMETER.compression_level: level, _PARAMETER.checksum_flag: 1}
-        compressor = zstd.ZstdCompressor(options=options, zstd_dict=_DICTIONARY)
-    compressor.set_pledged_input_size(len(body))
-    frame = compressor.compress(body, compressor.FLUSH_FRAME)
-    spare.append(compressor)
-    return frame
 
 
 def _decode_runs(body: _Body, messages: int) -> list[Run]:

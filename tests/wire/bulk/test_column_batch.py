@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.test_packets import publish_properties, topic_name
+from wire.bulk.batch_frame import DICTIONARY, zstd
 from wire.bulk.column_batch import (
-    DICTIONARY,
     MESSAGES_MAX,
     SIZE_MAX,
     BatchFull,
@@ -23,7 +23,7 @@ from wire.bulk.column_batch import (
     ColumnBatchEncoder,
     MalformedBatch,
     decode_batch,
-    zstd,
+    origins_of,
 )
 from wire.bulk.publishes import cut_publishes, read_publishes
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Publish, encode
@@ -93,6 +93,16 @@ def packed(body: bytes) -> bytes:
 @given(st.lists(messages, min_size=1, max_size=30))
 def test_every_field_of_every_message_comes_out_as_it_went_in(many: list[BatchMessage]) -> None:
     assert list(decode_batch(encoded(many)).messages()) == many
+    assert origins_of(encoded(many)) == {one.origin for one in many}
+
+
+def test_origins_are_read_without_the_columns_beside_them() -> None:
+    """A gateway asks for each origin whether its client may bring it, while other clients wait."""
+    fields = {**FIELDS, "topics": b"\x01\0\x01+", "properties": b"\x01\0\x01\xff", "runs": b"", "payloads": b""}
+    payload = packed(b"".join(fields.values()))
+    assert origins_of(payload) == {"o"}
+    with pytest.raises(MalformedBatch):
+        decode_batch(payload)
 
 
 def test_a_clock_that_was_set_back_and_seqs_that_come_again_are_kept() -> None:
@@ -219,7 +229,9 @@ def test_a_body_of_noise_is_an_error_or_a_sound_batch(seed: int) -> None:
             at = dice.randrange(len(body))
             body[at : at + dice.choice((0, 1, 1, 1, 4))] = dice.randbytes(dice.choice((0, 1, 1, 2)))
         try:
-            check_sound(decode_batch(packed(bytes(body))))
+            batch = decode_batch(packed(bytes(body)))
+            check_sound(batch)
+            assert origins_of(packed(bytes(body))) >= {run.origin for run in batch.runs}
             sound += 1
         except MalformedBatch:
             pass
