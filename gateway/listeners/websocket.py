@@ -4,15 +4,15 @@ import asyncio
 import logging
 import struct
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 from aiohttp import WSMsgType, web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.config.schema import WebSocketConfig
 from gateway.listeners.accept import Acceptor, describe_client, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.http_connection import HttpConnection
 from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors
@@ -329,43 +329,3 @@ class WebSocketPort:
     async def _change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
-
-
-class HttpConnection(web.RequestHandler):
-    """An HTTP connection with its bytes counted for the limits. When it becomes a WebSocket ``port`` gets them.
-
-    Args:
-        server: answers its requests.
-        accepted: the connection.
-    """
-
-    __slots__ = ("accepted", "port")
-
-    def __init__(self, server: web.Server, accepted: AcceptedConnection) -> None:
-        super().__init__(server, loop=asyncio.get_running_loop(), access_log=None)  # type: ignore[arg-type]
-        self.accepted = accepted
-        self.port: WebSocketPort | None = None
-
-    def data_received(self, data: bytes) -> None:
-        self.accepted.note_received(len(data))
-        super().data_received(data)
-
-    def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
-        """Makes the connection a WebSocket: its bytes go to ``port`` and not to aiohttp's reader.
-
-        That reader handles all bytes that came at once, and holds a message until it is complete.
-        """
-        assert self.port is not None
-        super().set_parser(self.port, data_received_cb)  # type: ignore[arg-type]
-
-    def connection_lost(self, exception: BaseException | None) -> None:
-        self.accepted.leave()
-        super().connection_lost(exception)
-
-    def log_exception(self, *args: Any, **kw: Any) -> None:
-        """Logs a malformed request in one line, without its text, as aiohttp would: it may have a password."""
-        error = kw.get("exc_info")
-        if isinstance(error, HttpProcessingError):
-            logger.warning("malformed request", extra=about(peer=self.accepted.peer, reason=type(error).__name__))
-        else:
-            super().log_exception(*args, **kw)

@@ -10,8 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from gateway.config.schema import LimitsConfig
 from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.http_connection import HttpConnection
 from gateway.listeners.proxies import Proxies
-from gateway.listeners.websocket import HttpConnection
 from gateway.observe.metrics import Metrics
 
 HOST = "127.0.0.1"  # requests need no login, so only this machine may send them

@@ -3,11 +3,13 @@
 import asyncio
 import base64
 import contextlib
+import gzip
 import os
 import random
 import socket
 import ssl
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +130,53 @@ async def test_what_is_no_websocket_of_ours_is_told_so_and_closed() -> None:
             client.writer.write(b"\x10\x10\x00\x04MQTT\r\n\r\n")
             assert b" 400 " in await asyncio.wait_for(client.reader.read(), LONG_S)
         assert not host.ports
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"Transfer-Encoding: chunked\r\n\r\n-1\r\n", b"Content-Encoding: gzip\r\nContent-Length: 9\r\n\r\nno gzip\r\n"],
+    ids=["chunked", "gzip"],
+)
+async def test_a_request_is_answered_without_a_look_at_its_body(body: bytes) -> None:
+    """Many chunks, or zeros that are small only while they are compressed, would take all other clients' time."""
+    async with hosting(WebSocketConfig(port=0)) as host, raw(host) as client:
+        client.writer.write(b"POST /mqtt HTTP/1.1\r\nHost: localhost\r\n" + body)
+        assert (await asyncio.wait_for(client.reader.read(), LONG_S)).split()[1] == b"426"
+
+
+async def test_a_compressed_body_is_not_unpacked() -> None:
+    body = gzip.compress(bytes(60 << 20))
+    async with hosting(WebSocketConfig(port=0)) as host, raw(host) as client:
+        tracemalloc.start()
+        headers = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n" % len(body)
+        client.writer.write(b"POST /mqtt HTTP/1.1\r\nHost: localhost\r\n" + headers + b"\r\n" + body)
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(client.reader.read(), LONG_S)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 1000])
+async def test_a_request_of_many_headers_is_refused(cut: int) -> None:
+    head = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\n" + b"a:\r\n" * 5_000 + b"\r\n"
+    async with hosting(WebSocketConfig(port=0)) as host, raw(host) as client:
+        client.writer.write(head[:-cut])
+        await client.writer.drain()
+        client.writer.write(head[-cut:])
+        assert (await asyncio.wait_for(client.reader.readline(), LONG_S)).split()[1] == b"431"
+
+
+async def test_frames_that_come_with_the_request_are_read() -> None:
+    async with hosting(WebSocketConfig(port=0), kind=EchoHost) as host, raw(host) as client:
+        frame = client.frame(BINARY, b"early")
+        head = b"GET /mqtt HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        head += b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        for piece in (head[:-3], head[-3:-1], head[-1:] + frame[:5], frame[5:]):
+            client.writer.write(piece)
+            await client.writer.drain()
+            await asyncio.sleep(0)
+        await asyncio.wait_for(client.reader.readuntil(b"\r\n\r\n"), LONG_S)
+        assert await client.receive() == (BINARY, b"early")
 
 
 async def test_a_websocket_to_a_wrong_path_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,11 +8,12 @@ import contextlib
 import itertools
 import json
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 
+from tools.lab.torture.attacks import batches, serial, websockets
 from tools.lab.torture.attacks.line import DAY_S, Line, connected
+from tools.lab.torture.attacks.peer import EVERYTHING, Peer
 from wire.codec.packets import MQTT_5, RETAIN_NEVER, Connack, Connect, Publish, Subscribe, encode
 from wire.properties import SESSION_EXPIRY_INTERVAL, USER_PROPERTY
 
@@ -21,19 +22,8 @@ TOPIC = "a/a/a/a/a/a/a"
 SELECTOR_MAX, SELECTORS_MAX = 1_024, 10_240  # characters of one, and of all that look at one topic name
 LINK_MAX = 16_384  # characters of `hf-link`
 INTEREST_TOPIC, LINK = "$holdfast/interest", "hf-link"
-EVERYTHING = "allow * publish,subscribe #\nallow - identify *\nallow - neighbour *\n"
 SLOW_CLIENTS = 64
 BYTE_PAUSE_S = 0.2
-
-
-class Peer(NamedTuple):
-    """An attack. ``config`` has the tables of the gateway's configuration, with ``{other}`` for the attack's port;
-    ``rules`` are its access rules, "" for none.
-    """
-
-    attack: Callable[[int, int], Awaitable[None]]
-    config: str = ""
-    rules: str = ""
 
 
 def _pack(size: int = 64_000) -> bytes:
@@ -226,5 +216,8 @@ PEERS: dict[str, Peer] = {
         Peer(streams_of_a_neighbour, '[network]\nstreams = "any"\n', EVERYTHING),
         Peer(announcements, _DIALS),
         Peer(slow_health, "[metrics]\nport = {other}\n"),
+        *batches.ATTACKS,
+        *serial.ATTACKS,
+        *websockets.ATTACKS,
     )
 }
