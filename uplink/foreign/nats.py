@@ -15,7 +15,6 @@ import time
 from dataclasses import dataclass
 
 import msgspec
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error, NoServersError, SlowConsumerError
 from nats.js import JetStreamContext
@@ -23,6 +22,7 @@ from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import NATS_PORTS, NatsConfig, parse_address
+from uplink.foreign.nats_client import BoundedClient
 from uplink.foreign.nats_import import Consumer, Subscription
 from uplink.foreign.transport import (
     Answer,
@@ -98,7 +98,7 @@ class Nats:
         self._names = config.names
         self._receivers = receivers
         self._is_core = config.delivery_mode in ("best_effort", "ordered")
-        self._client = Client()
+        self._client = BoundedClient()
         self._jetstream: JetStreamContext
         self._last_error = ""
         self._inbox = ""
@@ -111,7 +111,7 @@ class Nats:
 
     @property
     def problem(self) -> str:
-        return "; ".join(dict.fromkeys(self._problems.values()))
+        return "; ".join(dict.fromkeys([*self._problems.values(), *filter(None, [self._client.skipped])]))
 
     async def connect(self) -> None:
         faults, refusals = [], 0
@@ -130,7 +130,7 @@ class Nats:
                 faults.append(f"{address}: {self._last_error or error or type(error).__name__}")
             refusals += bool(REFUSED_LOGIN.search(faults[-1]))
             await self._client.close()  # it is not in use yet, so its end ends nothing
-            self._client, self._last_error = Client(), ""
+            self._client, self._last_error = BoundedClient(), ""
         raise (NotLetIn if refusals == len(faults) else TransportDown)("; ".join(faults))
 
     async def _connect_to(self, url: str) -> None:
@@ -409,7 +409,8 @@ class Nats:
     async def _note_closed(self) -> None:
         if not self.server:
             return  # it was tried, and another server may be
-        self._end(f"the connection has ended: {self._last_error}" if self._last_error else "the connection has ended")
+        why = self._client.fault or self._last_error
+        self._end(f"the connection has ended: {why}" if why else "the connection has ended")
 
     def _end(self, why: str) -> None:
         if not self.ended.done():

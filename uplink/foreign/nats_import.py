@@ -13,8 +13,10 @@ from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
+from gateway.routes import Slice
 from uplink.foreign.headers import read_identity
 from uplink.foreign.names import Names
+from uplink.foreign.nats_client import fault_of
 from uplink.foreign.transport import Arrival, Importer, Parcel
 from wire.identity import encode_identity
 
@@ -135,7 +137,8 @@ class Consumer:
         brought = read_identity(headers.get("Nats-Msg-Id", ""))
         identity = brought or encode_identity(self._origin, self._epoch, seq)
         place = f"stream {self._stream}, sequence {seq}"
-        return Arrival(Parcel(came.subject, headers, came.data, identity), place, lambda: self._acknowledge(came.reply))
+        parcel = Parcel(came.subject, headers, came.data, identity)
+        return Arrival(parcel, place, lambda: self._acknowledge(came.reply), fault_of(headers))
 
     def _acknowledge(self, reply: str) -> None:
         self._acks.append(reply)
@@ -183,13 +186,17 @@ class Subscription:
             )
         except Error:  # the connection has ended, which the route learns otherwise
             return
+        slice_ = Slice()
         async for came in subscription.messages:
+            if slice_.is_over:
+                await slice_.give_way()
             await self._importer.wait_for_room()
             if not self._names.is_reserved(came.subject):
                 headers = dict(came.headers or {})
                 identity = read_identity(headers.get("Nats-Msg-Id", ""))
                 parcel = Parcel(came.subject, headers, came.data, identity)
-                self._importer.take([Arrival(parcel, f"subject {came.subject}, at {time.time_ns()}", _nothing)])
+                place = f"subject {came.subject}, at {time.time_ns()}"
+                self._importer.take([Arrival(parcel, place, _nothing, fault_of(headers))])
 
 
 def _nothing() -> None:

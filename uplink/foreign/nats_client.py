@@ -1,0 +1,81 @@
+"""The NATS library's client, with bounds on what a server may make it do in one piece."""
+
+import contextlib
+from typing import Any
+
+from nats.aio.client import Client
+from nats.errors import ProtocolError
+from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, CRLF_SIZE, Parser
+
+from gateway.routes import Slice
+
+PIECE = 2048  # bytes that are parsed at a time: 150 of the smallest messages
+LINE_MAX = 64 * 1024  # bytes; a server's own limit is 4,096 for lines, and an INFO has some hundred
+MESSAGE_MAX = 8 << 20  # bytes of a message with its headers; NATS recommends no more, and its default is 1 MB
+HEADERS_MAX = 64 * 1024  # bytes; the library takes 0.2 µs a byte for headers
+UNREAD = "holdfast-unread"
+"""The one header of a message whose headers were not read; its value are their bytes, as Latin-1."""
+
+
+class BoundedClient(Client):
+    """A client that reads in time slices. It knows no servers but the ones that it is given.
+
+    Attributes:
+        fault: why it has ended the connection; "" if it has not.
+        skipped: what it says of the last message that was too large; "" if there was none.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fault = ""
+        self.skipped = ""
+        self._ps = _BoundedParser(self)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        info.pop("connect_urls", None)  # the library compares each with each
+        await super()._process_info(info, initial_connection)
+
+    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
+        if headers is not None and len(headers) > HEADERS_MAX:
+            return {UNREAD: headers.decode("latin-1")}
+        found: dict[str, str] | None = await super()._process_headers(headers)
+        return found
+
+
+class _BoundedParser(Parser):
+    """Skips messages that are too large, which stay where they are, and ends the connection at a line that is."""
+
+    nc: BoundedClient
+
+    def __init__(self, client: BoundedClient) -> None:
+        super().__init__(client)
+        self._to_skip = 0
+
+    async def parse(self, data: bytes = b"") -> None:
+        slice_ = Slice()
+        for start in range(0, len(data), PIECE):
+            if slice_.is_over:
+                await slice_.give_way()
+            piece = data[start : start + PIECE]
+            skipped = min(self._to_skip, len(piece))
+            self._to_skip -= skipped
+            if skipped < len(piece):
+                await super().parse(piece[skipped:])
+                self._bound()
+
+    def _bound(self) -> None:
+        if self.state == AWAITING_MSG_PAYLOAD and self.needed > MESSAGE_MAX:
+            with contextlib.suppress(UnicodeDecodeError):
+                subject = self.msg_arg["subject"].decode()
+                self.nc.skipped = f"a message on {subject!r} has {self.needed} bytes, {MESSAGE_MAX} at most are read"
+            self._to_skip = self.needed + CRLF_SIZE - len(self.buf)
+            self.reset()
+        elif self.state == AWAITING_CONTROL_LINE and len(self.buf) > LINE_MAX:
+            self.nc.fault = f"the server sends a line of more than {LINE_MAX} bytes"
+            raise ProtocolError(self.nc.fault)
+
+
+def fault_of(headers: dict[str, str]) -> str:
+    """Returns why a message with these headers cannot be taken, "" if it can."""
+    unread = headers.get(UNREAD)
+    return f"its headers have {len(unread)} bytes, {HEADERS_MAX} at most are read" if unread else ""
