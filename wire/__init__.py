@@ -23,6 +23,7 @@ Other folders import only from these modules; a board loads only those that it u
     wire.bulk.reader                reads many packets at once
     wire.bulk.tls                   the versions and cipher suites of TLS
     wire.link                       Link: the serial link
+    wire.link.frames                the frames of the serial link
     wire.backoff                    waits before the next attempt
     wire.errors                     WireError and its subclasses, Closed
     wire.hops                       the gateways that have handed a message on

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ssl
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, cast
 import proton
 from proton import SASL, Delivery, Event, Message, Transport
 
+from gateway.routes import Slice
 from uplink.foreign.config import AMQP_PORTS, Address, AmqpConfig, parse_address
 from uplink.foreign.headers import CONTENT_TYPE, read_identity
 from uplink.foreign.transport import (
@@ -36,6 +38,9 @@ IDLE_S = 30
 TICK_S = 1.0
 CREDIT = 256  # messages that a source may have on their way to here
 WRITE_BUFFER = 1 << 20  # bytes on the line, beyond which nothing more is sent
+PIECE = 2048  # bytes that are read at a time: 50 of the smallest frames
+RECEIVED_MAX = 64 * 1024  # bytes that were not read; beyond it TCP stops the broker
+MESSAGE_MAX = 8 << 20  # bytes of a message with its properties
 OUTCOMES = {
     Delivery.ACCEPTED: Verdict.TAKEN,
     Delivery.REJECTED: Verdict.NEVER,
@@ -59,11 +64,11 @@ class Amqp(asyncio.Protocol):
         login: the password and the TLS context.
     """
 
-    problem = ""
+    problem: str
 
     def __init__(self, config: AmqpConfig, gateway_name: str, login: Login) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.server = ""
+        self.server = self.problem = ""
         self._config = config
         self._name = f"{gateway_name}-{config.name}"
         self._password, self._tls = login
@@ -86,6 +91,10 @@ class Amqp(asyncio.Protocol):
         self._receiving: dict[str, Callable[[Any], None]] = {}  # what takes the deliveries of a link, by its name
         self._news = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
+        self._received: deque[bytes] = deque()
+        self._received_size = 0
+        self._reading: asyncio.Task[None] | None = None
+        self._skipped: set[str] = set()  # links whose delivery is too large, of which the rest still comes
         self._fault = ""  # why the broker ends the connection
         self._has_begun = False
 
@@ -162,6 +171,28 @@ class Amqp(asyncio.Protocol):
         self._write()
 
     def data_received(self, data: bytes) -> None:
+        self._received.append(data)
+        self._received_size += len(data)
+        if self._received_size >= RECEIVED_MAX and self._line is not None:
+            self._line.pause_reading()
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+
+    async def _read(self) -> None:
+        """Reads what has come in time slices: each frame costs as much, however small it is."""
+        slice_ = Slice()
+        while self._received:
+            data = self._received.popleft()
+            self._received_size -= len(data)
+            for start in range(0, len(data), PIECE):
+                if slice_.is_over:
+                    await slice_.give_way()
+                self._push(data[start : start + PIECE])
+        self._reading = None
+        if self._line is not None and not self._line.is_closing():
+            self._line.resume_reading()
+
+    def _push(self, data: bytes) -> None:
         try:
             while data:
                 capacity = self._engine.capacity()
@@ -175,6 +206,12 @@ class Amqp(asyncio.Protocol):
         self._write()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._reading is not None:  # it may have said why it ends the connection
+            self._reading.add_done_callback(lambda _: self._end_of_line(error))
+        else:
+            self._end_of_line(error)
+
+    def _end_of_line(self, error: Exception | None) -> None:
         with contextlib.suppress(proton.ProtonException):
             self._engine.close_tail()  # it may know why the broker ends it
         self._handle_events()
@@ -220,8 +257,7 @@ class Amqp(asyncio.Protocol):
     def _take_delivery(self, delivery: Any) -> None:
         link = delivery.link
         if link.is_receiver:
-            if delivery.readable and not delivery.partial:
-                self._receiving[link.name](delivery)
+            self._take_received(delivery)
         elif delivery.updated and (delivery.remote_state in OUTCOMES or delivery.settled):
             sent = self._pending.pop(delivery.tag, None)
             state = delivery.remote_state
@@ -229,6 +265,22 @@ class Amqp(asyncio.Protocol):
             if sent is not None:
                 verdict = OUTCOMES.get(state, Verdict.LATER)
                 sent.answered(Answer(verdict, "" if verdict is Verdict.TAKEN else f"the broker answers {state}"))
+
+    def _take_received(self, delivery: Any) -> None:
+        """Takes a message when it is whole. One that is too large stays with the broker, without an outcome."""
+        link = delivery.link
+        if link.credit < 0:
+            self._fail("the broker sends more messages than it may")
+        elif link.name in self._skipped or delivery.pending > MESSAGE_MAX:
+            self.problem = f"a message at {link.source.address!r} has more than {MESSAGE_MAX} bytes, and stays there"
+            link.recv(delivery.pending)
+            if delivery.partial:
+                self._skipped.add(link.name)
+            else:
+                self._skipped.discard(link.name)
+                link.advance()
+        elif delivery.readable and not delivery.partial:
+            self._receiving[link.name](delivery)
 
     async def send(self, parcel: Parcel, answered: Answered) -> None:
         headers = dict(parcel.headers)

@@ -342,7 +342,7 @@ def test_answers_that_the_line_does_not_take_do_not_pile_up() -> None:
 
 
 @pytest.mark.parametrize("flood", ["streams", "versions", "ends"])
-def test_events_that_nobody_takes_do_not_pile_up(flood: str) -> None:
+def test_events_that_the_application_does_not_take_do_not_pile_up(flood: str) -> None:
     link = Link(1)
     link.open(0)
     starts = fresh_starts(link, 1000)

@@ -26,10 +26,11 @@ async def _serve(port: int, answer: Answer) -> None:
         await server.serve_forever()
 
 
-async def _flood(writer: Writer, pieces: Iterator[bytes]) -> None:
-    for piece in pieces:
-        writer.write(piece)
-        await writer.drain()
+async def _drop(reader: asyncio.StreamReader) -> None:
+    """Drops what the route answers, until it ends the connection."""
+    with contextlib.suppress(OSError):
+        while await reader.read(PIECE):
+            pass
 
 
 def _info(**more: object) -> bytes:
@@ -45,13 +46,13 @@ async def _nats(port: int, pieces: Callable[[], Iterator[bytes]]) -> None:
             pass
         writer.write(b"PONG\r\n")
 
-        async def read() -> None:
-            while await reader.read(PIECE):
-                pass
-
-        async with asyncio.TaskGroup() as group:
-            group.create_task(read())
-            group.create_task(_flood(writer, pieces()))
+        reading = asyncio.create_task(_drop(reader))
+        try:
+            for piece in pieces():
+                writer.write(piece)
+                await writer.drain()
+        finally:
+            reading.cancel()
 
     await _serve(port, answer)
 

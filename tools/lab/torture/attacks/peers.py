@@ -11,7 +11,7 @@ import zlib
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
-from tools.lab.torture.attacks import batches, foreign, serial, websockets
+from tools.lab.torture.attacks import amqp, batches, foreign, serial, websockets
 from tools.lab.torture.attacks.line import DAY_S, Line, connected
 from tools.lab.torture.attacks.peer import EVERYTHING, Peer
 from wire.codec.packets import MQTT_5, RETAIN_NEVER, Connack, Connect, Publish, Subscribe, encode
@@ -220,5 +220,6 @@ PEERS: dict[str, Peer] = {
         *serial.ATTACKS,
         *websockets.ATTACKS,
         *foreign.ATTACKS,
+        *amqp.ATTACKS,
     )
 }
