@@ -16,7 +16,7 @@ from tests.uplink.support import until
 from tools.lab.testing.ports import free_port
 from tools.lab.torture.attacks.amqp import Broker, cut, serve
 from uplink.foreign.config import AmqpConfig
-from uplink.foreign.transport import Arrival, Login
+from uplink.foreign.transport import Arrival
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
 
@@ -69,7 +69,7 @@ async def test_a_broker_that_sends_more_than_it_may_is_left() -> None:
     port, small = free_port(), message(b"")
     serving = asyncio.create_task(serve(port, lambda _: cut(itertools.repeat(small))))
     await until(lambda: is_open(port))
-    connection = Amqp(config(port), "gateway-1", Login(None, None))
+    connection = Amqp(config(port), "gateway-1", (None, None))
     await connection.connect()
     receiving = asyncio.create_task(connection.receive(Full()))
     why = await asyncio.wait_for(connection.ended, LONG_S)

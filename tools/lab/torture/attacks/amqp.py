@@ -61,7 +61,7 @@ class Broker:
 
     async def flush(self) -> None:
         while (pending := self._engine.pending()) > 0:
-            await self.write(self._engine.peek(pending))
+            await self.write(self._engine.peek(pending) or b"")
             self._engine.pop(pending)
 
     async def write(self, data: bytes) -> None:
