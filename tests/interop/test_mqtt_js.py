@@ -38,3 +38,22 @@ async def test_mqtt_js_publishes_and_receives(tmp_path: Path, packages: Path, sc
     ]
     assert [one["text"] for one in (received[0], received[1], received[3])] == ["at 0", "at 1", "kept"]
     assert received[2]["size"] == 300_000
+
+
+async def test_mqtt_js_gets_a_message_once_for_each_of_two_subscriptions_that_overlap(
+    tmp_path: Path, packages: Path
+) -> None:
+    """MQTT.js and Node-RED read one Subscription Identifier of a PUBLISH."""
+    async with serving(tmp_path) as lines:
+        process = await asyncio.create_subprocess_exec(
+            *("node", str(HERE / "overlapping.js"), f"mqtt://127.0.0.1:{lines.tcp}"),
+            cwd=packages,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        output, _ = await asyncio.wait_for(process.communicate(), LONG_S)
+    assert process.returncode == 0
+    *messages, last = map(json.loads, output.splitlines())
+    assert last == {"text": "last", "qos": 2, "identifiers": []}
+    assert sorted((one["text"], one["qos"], one["identifiers"]) for one in messages) == [
+        (f"at {qos}", qos, [identifier]) for qos in (0, 1, 2) for identifier in (1, 2)
+    ]
