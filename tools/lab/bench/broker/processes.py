@@ -1,12 +1,14 @@
 """The brokers that are measured, each in a process of its own on one core; the generator has the other."""
 
 import contextlib
+import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -113,12 +115,13 @@ def gateway(
     name: str = "bench",
     rules: str = "",
     core: int | None = BROKER_CORE,
+    port: int = 0,
 ) -> Iterator[Broker]:
     """Our gateway on a store in a folder, with more lines of configuration, and access rules if there are any.
 
-    ``core`` is where it runs, None: on any.
+    ``core`` is where it runs, None: on any. ``port`` is where it listens, 0: at any free port.
     """
-    port = free_port()
+    port = port or free_port()
     config = folder / "gateway.toml"
     if rules:
         (folder / "rules").write_text(rules)
@@ -267,4 +270,13 @@ def _pinned(argv: list[str], core: int | None) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(source_root())}
+    environment = {**os.environ, "PYTHONPATH": str(source_root())}
+    if environment.pop("PYTHONDONTWRITEBYTECODE", ""):  # then each start would compile all modules again
+        environment["PYTHONPYCACHEPREFIX"] = _bytecode().name
+    return environment
+
+
+@functools.cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    """Makes the folder of the modules that this run's programs have compiled; it is removed when the run ends."""
+    return tempfile.TemporaryDirectory(prefix="holdfast-bytecode-")

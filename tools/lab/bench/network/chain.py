@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
@@ -67,22 +68,36 @@ def link(name: str, port: int, more: str = "") -> str:
     return LINK.format(name=name, port=port, more=more)
 
 
-def node(folder: Path, name: str, *links: str, core: int = 0) -> contextlib.AbstractContextManager[Broker]:
-    """Runs a gateway of a network, with the tables of its links."""
-    return gateway(made(folder / name), more="".join(links), name=name, rules=RULES, core=core)
+def node(
+    folder: Path, name: str, *links: str, core: int = 0, port: int = 0
+) -> contextlib.AbstractContextManager[Broker]:
+    """Runs a gateway of a network, with the tables of its links; ``port`` is where it listens, 0: at any free port."""
+    return gateway(made(folder / name), more="".join(links), name=name, rules=RULES, core=core, port=port)
+
+
+def start_together(stack: ExitStack, *nodes: contextlib.AbstractContextManager[Broker]) -> list[Broker]:
+    """Starts gateways at the same time, as a start takes longer than most measurements of a short run.
+
+    The threads end with the stack, since the kernel ends a program together with the thread that has started it.
+    """
+    pool = stack.enter_context(ThreadPoolExecutor(len(nodes)))
+    return list(pool.map(stack.enter_context, nodes))
 
 
 @contextlib.contextmanager
 def gateways(folder: Path, first_dials: bool) -> Iterator[Chain]:
     """Runs gateways A, M and B. B dials M; between A and M either A dials, or M."""
+    first, middle = free_port(), free_port()
+    from_first = [link("M", middle)] if first_dials else []
+    from_middle = [] if first_dials else [link("A", first)]
     with ExitStack() as stack:
-        if first_dials:
-            middle = stack.enter_context(node(folder, "M", core=GENERATOR_CORE))
-            first = stack.enter_context(node(folder, "A", link("M", middle.port)))
-        else:
-            first = stack.enter_context(node(folder, "A"))
-            middle = stack.enter_context(node(folder, "M", link("A", first.port), core=GENERATOR_CORE))
-        yield Chain(first, middle, stack.enter_context(node(folder, "B", link("M", middle.port))))
+        chain = start_together(
+            stack,
+            node(folder, "A", *from_first, port=first),
+            node(folder, "M", *from_middle, port=middle, core=GENERATOR_CORE),
+            node(folder, "B", link("M", middle)),
+        )
+        yield Chain(*chain)
 
 
 @contextlib.contextmanager

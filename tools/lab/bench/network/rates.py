@@ -16,7 +16,16 @@ from tools.lab.bench.broker.processes import (
     on_core,
 )
 from tools.lab.bench.figure import Figure
-from tools.lab.bench.network.chain import Connect, link, made, node, over_mqtt, over_nats, until_it_comes
+from tools.lab.bench.network.chain import (
+    Connect,
+    link,
+    made,
+    node,
+    over_mqtt,
+    over_nats,
+    start_together,
+    until_it_comes,
+)
 from tools.lab.bench.network.nats_load import NatsCounter, NatsPublisher
 from tools.lab.testing.ports import free_port
 from wire.codec.packets import MQTT_5, Publish
@@ -32,6 +41,7 @@ HOPS = 3
 UNLIMITED = 1 << 60
 WINDOW = 2000
 AHEAD_MAX = 4000  # messages that a publisher may be ahead of the subscriber
+SHORT_S, AHEAD_SHORT = 0.5, 1000  # with a shorter measurement, as all of them are waited for behind it
 SIZE = 100
 TOPIC, PROBE, FILTER = "bench/orders/1", "bench/probe", "bench/#"
 Reader = TypeVar("Reader")
@@ -128,26 +138,32 @@ def in_turns(seconds: float, *ways: Way) -> list[float]:
 
 def by_link(stack: ExitStack, folder: Path, orders: Publishes, passes_every: int, more: str = "") -> Way:
     """A gateway whose neighbour has a subscriber with QoS 1."""
-    behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
-    ours = stack.enter_context(node(folder, "A", link("B", behind.port) + more))
+    ours, behind = _pair(stack, folder, lambda port: link("B", port) + more)
     return _way(stack, ours, behind, orders, 1, passes_every)
 
 
 def by_route(stack: ExitStack, folder: Path, orders: Publishes) -> Way:
     """A gateway with a plain route to the same."""
-    behind = stack.enter_context(node(folder, "B", core=GENERATOR_CORE))
-    ours = stack.enter_context(node(folder, "A", FILTERS.format(port=behind.port)))
+    ours, behind = _pair(stack, folder, lambda port: FILTERS.format(port=port))
     return _way(stack, ours, behind, orders, 1)
+
+
+def _pair(stack: ExitStack, folder: Path, route_to: Callable[[int], str]) -> list[Broker]:
+    """Runs gateways A and B; ``route_to`` returns the table of A's route to B's port."""
+    port = free_port()
+    behind = node(folder, "B", port=port, core=GENERATOR_CORE)
+    return start_together(stack, node(folder, "A", route_to(port)), behind)
 
 
 def by_row(stack: ExitStack, folder: Path, *, is_realtime: bool) -> Way:
     """Gateways in a row: the publisher is at one end, and the subscriber at the other."""
-    ports = [free_port() for _ in range(HOPS + 1)]
-    row: list[Broker] = []
+    ports, at = [free_port() for _ in range(HOPS + 1)], [free_port() for _ in range(HOPS + 1)]
+    nodes = []
     for number, port in enumerate(ports):
-        tables = [link(f"G{number - 1}", row[-1].port)] if row else []
+        tables = [link(f"G{number - 1}", at[number - 1])] if number else []
         tables += [REALTIME.format(port=port)] if is_realtime else []
-        row.append(stack.enter_context(node(folder, f"G{number}", *tables, core=number % 2)))
+        nodes.append(node(folder, f"G{number}", *tables, port=at[number], core=number % 2))
+    row = start_together(stack, *nodes)
     if is_realtime:
         row = [Broker(port, broker.pid) for port, broker in zip(ports, row, strict=True)]
     return _way(stack, row[0], row[-1], Publishes(TOPIC, 0, SIZE), 0, publisher_qos=0)
@@ -221,13 +237,15 @@ def _measured(
 
     def way(seconds: float) -> tuple[int, float]:
         with on_core(GENERATOR_CORE):
-            publisher.may_send = lambda: AHEAD_MAX - is_ahead_by()
+            ahead_max = AHEAD_MAX if seconds >= SHORT_S else AHEAD_SHORT
+            publisher.may_send = lambda: ahead_max - is_ahead_by()
             publisher.fill()
             poller.run(min(WARM_UP_S, seconds), publisher.fill)
             before = subscriber.received
             took_s = poller.run(seconds, publisher.fill)
             counted = subscriber.received - before
-            poller.run(DRAIN_S, lambda: None, lambda: is_ahead_by() <= 0)  # the next one has the machine for itself
+            # The next one has the machine for itself. Fewer messages than one that passes follows are none on the way.
+            poller.run(DRAIN_S, lambda: None, lambda: is_ahead_by() < passes_every)
         return counted * passes_every, took_s
 
     return way

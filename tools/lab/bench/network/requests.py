@@ -1,7 +1,6 @@
 """Requests with fresh response topics, and how soon the first message comes, over chains of three."""
 
 import asyncio
-import itertools
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -35,27 +34,32 @@ def requests(folder: Path, count: int) -> Iterator[Figure]:
     """Counts the requests that are answered; each one's response topic was subscribed to just before."""
     with leaves(folder / "leaves") as chain:
         by_nats, nats_s = asyncio.run(answered_over(chain, over_nats, count))
-    for first_dials, qos in itertools.product(DIALS, (1, 0)):
-        with gateways(folder / f"{DIALS[first_dials]}-{qos}", first_dials) as chain:
-            answered, took_s = asyncio.run(answered_over(chain, over_mqtt(qos), count))
-        name = f"{count:,} requests over three hops at QoS {qos}, {DIALS[first_dials]}"
-        yield Figure(f"{name}: answered, beside NATS leaves", "", answered, by_nats, count)
-        yield Figure(f"{name}: rate, beside NATS leaves", "requests/s", answered / took_s, by_nats / nats_s)
+    for first_dials, dials in DIALS.items():
+        with gateways(folder / dials, first_dials) as chain:
+            for qos in (1, 0):
+                answered, took_s = asyncio.run(answered_over(chain, over_mqtt(qos), count, f"answers/{qos}"))
+                name = f"{count:,} requests over three hops at QoS {qos}, {dials}"
+                yield Figure(f"{name}: answered, beside NATS leaves", "", answered, by_nats, count)
+                yield Figure(f"{name}: rate, beside NATS leaves", "requests/s", answered / took_s, by_nats / nats_s)
 
 
 def first_message(folder: Path, count: int) -> Iterator[Figure]:
     """Measures the time from a SUBACK to the first message, which is published three hops away all the time."""
     with leaves(folder / "leaves") as chain:
         theirs_ms = asyncio.run(first_ms_over(chain, over_nats, count))
-    for first_dials, qos in itertools.product(DIALS, (0, 1)):
-        with gateways(folder / f"{DIALS[first_dials]}-{qos}", first_dials) as chain:
-            ours_ms = asyncio.run(first_ms_over(chain, over_mqtt(qos), count))
-        name = f"SUBACK to first message over three hops at QoS {qos}, {DIALS[first_dials]}, p99, beside NATS leaves"
-        yield Figure(name, "ms", ours_ms, theirs_ms, TIMES_NATS * theirs_ms, at_most=True)
+    for first_dials, dials in DIALS.items():
+        with gateways(folder / dials, first_dials) as chain:
+            for qos in (0, 1):
+                ours_ms = asyncio.run(first_ms_over(chain, over_mqtt(qos), count, f"first/{qos}"))
+                name = f"SUBACK to first message over three hops at QoS {qos}, {dials}, p99, beside NATS leaves"
+                yield Figure(name, "ms", ours_ms, theirs_ms, TIMES_NATS * theirs_ms, at_most=True)
 
 
-async def answered_over(chain: Chain, connect: Connect, count: int) -> tuple[int, float]:
-    """Returns how many requests from the last one of a chain to the first one are answered, and how long that took."""
+async def answered_over(chain: Chain, connect: Connect, count: int, below: str = "answers") -> tuple[int, float]:
+    """Returns how many requests from the last one of a chain to the first one are answered, and how long that took.
+
+    The response topics are ``below`` a topic that nothing else has used in the chain.
+    """
     async with AsyncExitStack() as stack:
         responder = await stack.enter_async_context(_connected(connect, chain.first, "responder"))
         await responder.subscribe(REQUEST)
@@ -65,12 +69,13 @@ async def answered_over(chain: Chain, connect: Connect, count: int) -> tuple[int
             await stack.enter_async_context(_connected(connect, chain.last, f"requester-{number}"))
             for number in range(REQUESTERS)
         ]
-        await requesters[0].subscribe("answers/ready")
-        await until_it_comes(requesters[0], lambda: requesters[0].publish(REQUEST, reply="answers/ready"))
+        ready = f"{below}/ready"
+        await requesters[0].subscribe(ready)
+        await until_it_comes(requesters[0], lambda: requesters[0].publish(REQUEST, reply=ready))
         numbers = iter(range(count))
         unanswered: list[str] = []
         started = time.perf_counter()
-        found = await asyncio.gather(*(_request(requester, numbers, unanswered) for requester in requesters))
+        found = await asyncio.gather(*(_request(requester, numbers, unanswered, below) for requester in requesters))
         return sum(found), time.perf_counter() - started
 
 
@@ -80,11 +85,11 @@ async def _answer(responder: Party) -> None:
         responder.publish(request.reply, request.payload)
 
 
-async def _request(requester: Party, numbers: Iterator[int], unanswered: list[str]) -> int:
+async def _request(requester: Party, numbers: Iterator[int], unanswered: list[str], below: str) -> int:
     """Sends requests one by one, and notes those without an answer; returns how many have one."""
     answered = 0
     for number in numbers:
-        topic = f"answers/{number}"
+        topic = f"{below}/{number}"
         await requester.subscribe(topic)
         requester.publish(REQUEST, b"%d" % number, topic)
         try:
@@ -100,14 +105,17 @@ async def _request(requester: Party, numbers: Iterator[int], unanswered: list[st
     return answered
 
 
-async def first_ms_over(chain: Chain, connect: Connect, count: int) -> float:
-    """Returns the p99 of the times to the first message, of so many subscriptions one after the other."""
+async def first_ms_over(chain: Chain, connect: Connect, count: int, below: str = "first") -> float:
+    """Returns the p99 of the times to the first message, of so many subscriptions one after the other.
+
+    Their topics are ``below`` one that nothing else has used in the chain.
+    """
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(_connected(connect, chain.first, "publisher"))
         subscriber = await stack.enter_async_context(_connected(connect, chain.last, "subscriber"))
         reading = asyncio.create_task(_read(publisher))
         stack.callback(reading.cancel)
-        topics = [f"first/{number}" for number in range(count + 1)]
+        topics = [f"{below}/{number}" for number in range(count + 1)]
         now = iter(topics)
         wanted = [next(now)]
 
