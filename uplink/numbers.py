@@ -98,6 +98,7 @@ class LinkNumbers:
         self._unseen: tuple[int, int] | None = None  # positions between which messages may have been left out
         if self._left_out is not None and (had := log.routes.numbering_of(cursor.place)) is not None:
             self._left_out.give_back(had.left_out)
+            self._left_out.give_back(had.left_out_ahead, log.head)
 
     def change_settings(self, interval_s: int, destination: str) -> None:
         """Makes statements at another interval from now on, 0: none. The route sends to a destination."""
@@ -235,7 +236,7 @@ class LinkNumbers:
     def save(self) -> list[Work]:
         """Returns the work that writes the numbers as they are now."""
         if self._left_out is not None:
-            self._now.left_out = self._left_out.come_past()
+            self._now.left_out, self._now.left_out_ahead = self._left_out.come_past(), self._left_out.ahead()
         return [self._log.routes.save_numberings(self._consumer)]
 
     def note_acknowledged(self) -> None:
@@ -299,6 +300,7 @@ class LinkNumbers:
 
     async def _state_due(self) -> None:
         now, now_ms = self._now, int(time.time() * 1000)
+        self._log.save_place(self._cursor)  # what is before it cannot come again, and so may be named as left out
         await self._log.submit([])  # the ranges that were noted so far are in the table then
         since_ms = now.said_ms if now.said_ms <= now_ms else 0  # the clock was set back
         dropped: list[DroppedRow] = []

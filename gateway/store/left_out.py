@@ -70,8 +70,20 @@ class LeftOut:
 
     @property
     def _passed(self) -> int:
-        """The position that the route has come past: its filters decide no more about what is before."""
+        """The position that the route has come past for good. All messages behind one in flight come again after a
+        crash, and the filters of then may choose them.
+        """
+        return min(cursor.saved_position for cursor in self._lanes)
+
+    @property
+    def _read(self) -> int:
+        """The position up to which the route has looked at all messages."""
         return min(cursor.unread_from for cursor in self._lanes)
+
+    def _between(self, first: int, last: int) -> dict[Stream, list[tuple[int, int]]]:
+        """Returns the runs whose positions lie between two."""
+        found = {stream: [run for run in runs if first <= run[2] <= last] for stream, runs in self._runs.items()}
+        return {stream: _joined(runs) for stream, runs in found.items() if runs}
 
     def note_stored(self, first: int, part: Part) -> None:
         """A part of the log was stored, or is read again; its first message has this position."""
@@ -123,23 +135,25 @@ class LeftOut:
         self._cursor.saves_passing = bool(self._runs)
         return found
 
-    def give_back(self, found: dict[Stream, list[tuple[int, int]]]) -> None:
-        """Takes back what ``take`` returned."""
+    def give_back(self, found: dict[Stream, list[tuple[int, int]]], position: int = 0) -> None:
+        """Takes back what ``take`` or ``come_past`` returned; ``ahead``, if the last one has a position up to this."""
         for (origin, epoch), runs in found.items():
             for first, last in runs:
-                self._add((origin, epoch), first, last, 0)
+                self._add((origin, epoch), first, last, position)
 
     def come_past(self) -> dict[Stream, list[tuple[int, int]]]:
         """Returns what the route has come past, and keeps it."""
-        passed = self._passed
-        found = {stream: [run for run in runs if run[2] <= passed] for stream, runs in self._runs.items()}
-        return {stream: _joined(runs) for stream, runs in found.items() if runs}
+        return self._between(0, self._passed)
+
+    def ahead(self) -> dict[Stream, list[tuple[int, int]]]:
+        """Returns what the route has come past and may come to again, and keeps it."""
+        return self._between(self._passed + 1, self._read)
 
     def forget_ahead(self) -> None:
         """The route takes other messages from now on, also of those that wait."""
-        passed = self._passed
+        read = self._read
         for stream, runs in list(self._runs.items()):
-            self._runs[stream] = [run for run in runs if run[2] <= passed]
+            self._runs[stream] = [run for run in runs if run[2] <= read]
             self.count += len(self._runs[stream]) - len(runs)
             if not self._runs[stream]:
                 del self._runs[stream]

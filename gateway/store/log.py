@@ -244,9 +244,7 @@ class MessageLog:
         self.changed()
 
     def lose(self, consumer: str, message: Message) -> EvictedMessage:
-        """Notes that a message in flight to a consumer was evicted; the caller tells the result how that delivery
-        ends.
-        """
+        """Notes that a message in flight was evicted; the caller tells the result how that delivery ends."""
         row = self._new_evicted_row(consumer)
         evicted = row.add(message)
         row.save()
@@ -389,9 +387,8 @@ class MessageLog:
         self._disk_bytes = room_bytes(self.folder)
 
     def make_room(self) -> tuple[int, int]:
-        """Takes out what no consumer needs, also from the middle of the log: the store is nearly full. Returns how many
-        messages, and how many bytes, the sweep has still to look at.
-        """
+        """Takes out what no consumer needs, also in the middle of a nearly full log. Returns how many messages and
+        bytes are still to be looked at."""
         self.seen.make_room()
         return self._compaction.make_room()
 
@@ -467,7 +464,11 @@ class MessageLog:
     def note_earlier_place(self, cursor: Cursor) -> None:
         """A cursor goes on at an earlier place than before; the place is saved with the next commit."""
         self._consumers.note_earlier_place()
-        self._maintenance.save_with_ranges(cursor.place)
+        self.save_place(cursor)
+
+    def save_place(self, cursor: Cursor) -> None:
+        """Saves a cursor's place, and its backfill's, no later than the next commit."""
+        self._maintenance.save_with_ranges(cursor.consumer)
 
     def saved_position(self, place: str) -> int:
         """Returns the position of a place as the file has it, or as it is being written; 0 if there is none."""

@@ -35,6 +35,11 @@ class SelectingCursor(Cursor):
         self.tell_left_out: Callable[[Iterable[tuple[int, Message]]], None] | None = None
         self.saves_passing = False
 
+    @property
+    def saved_position(self) -> int:
+        """Where the cursor goes on after a crash: all of its messages up to here were acknowledged."""
+        return self._log.saved_position(self.place)
+
     def takes_topic(self, topic: str) -> bool:
         """Whether messages of a topic that are stored now are for it, apart from those of some publishers."""
         return self in self._log.audience.takers(topic)

@@ -52,7 +52,8 @@ class Numbering(msgspec.Struct):
     one says what happened up to the number ``said`` and the Unix time ``said_ms``. ``due`` are the messages from there
     up to the number ``due_to``, by origin and epoch, which the next statement is to cover once all of them are
     acknowledged; ``handed`` are those behind them up to the number ``counted``. ``left_out`` are runs of seqs that the
-    route has come past and left out, and that no statement has named.
+    route has come past for good and left out, and that no statement has named; ``left_out_ahead`` are those behind
+    messages in flight, which come again after a crash: other filters may choose these then.
     """
 
     epoch: int = 0
@@ -67,6 +68,7 @@ class Numbering(msgspec.Struct):
     counted: int = 0
     handed: dict[tuple[str, int], Handed] = {}
     left_out: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    left_out_ahead: dict[tuple[str, int], list[tuple[int, int]]] = {}
 
 
 class RouteRow(msgspec.Struct, frozen=True):
