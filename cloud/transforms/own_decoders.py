@@ -20,7 +20,7 @@ ENTRY_POINTS = "holdfast.decoders"
 """The group of entry points in which installed packages offer decoders."""
 NUMBERS = "numbers:"
 """Before a topic filter, it stands for the decoder that makes numbers of the texts in messages of these topics."""
-_DECODE_NUMBERS = "cloud.transforms.sender.numbers:decode_numbers"
+_DECODE_NUMBERS = "cloud.transforms.decoders:decode_numbers"
 _MARK = "holdfast_decoder"
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

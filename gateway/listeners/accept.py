@@ -220,18 +220,20 @@ def why_no_address(host: str) -> str:
     return ""
 
 
-def why_no_socket(path: str) -> str:
-    """Returns why no Unix socket can be made at a path, "" if one can; makes nothing."""
+def why_no_socket(path: str) -> OSError | None:
+    """Returns why no Unix socket can be made at a path, None if one can; makes nothing."""
     if len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:
-        return f"{path}: {len(os.fsencode(path))} bytes long, expected at most {UNIX_PATH_BYTES_MAX}"
+        text = f"{len(os.fsencode(path))} bytes long, expected at most {UNIX_PATH_BYTES_MAX}"
+        return OSError(errno.ENAMETOOLONG, text, path)
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
-        return f"{folder}: {os.strerror(errno.ENOTDIR if os.path.lexists(folder) else errno.ENOENT)}"
+        number = errno.ENOTDIR if os.path.lexists(folder) else errno.ENOENT
+        return OSError(number, os.strerror(number), folder)
     if not os.access(folder, os.W_OK | os.X_OK):
-        return f"{folder}: {os.strerror(errno.EACCES)}"
+        return OSError(errno.EACCES, os.strerror(errno.EACCES), folder)
     if os.path.lexists(path) and not stat.S_ISSOCK(os.lstat(path).st_mode):
-        return f"{path}: it is there already, and is no socket"
-    return ""
+        return OSError(errno.EEXIST, "it is there already, and is no socket", path)
+    return None
 
 
 def _listen_everywhere(port: int) -> socket.socket:

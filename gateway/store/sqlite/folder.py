@@ -29,15 +29,15 @@ NOTE_BYTES = 256  # so that a note replaces the one before as a whole, in one se
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # a user that can open a file of SQLite can also lock it
 
 
-def why_unusable(folder: Path) -> str:
-    """Says why a store's folder cannot be used or made, with the path at fault; "" if it can be used."""
+def why_unusable(folder: Path) -> OSError | None:
+    """Returns why a store's folder cannot be used or made, with the path at fault; None if it can be used."""
     nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     if not nearest.is_dir():
-        return f"{nearest}: {os.strerror(errno.ENOTDIR)}"
+        return _error_of(errno.ENOTDIR, nearest)
     for path in (nearest, *_own_files(folder)):
         if not os.access(path, os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)):
-            return f"{path}: {os.strerror(errno.EROFS if _is_read_only(path) else errno.EACCES)}"
-    return ""
+            return _error_of(errno.EROFS if _is_read_only(path) else errno.EACCES, path)
+    return None
 
 
 def is_in_memory(folder: Path) -> bool:
@@ -212,6 +212,10 @@ def _decode(note: bytes) -> LockNote | None:
         return msgspec.json.decode(note, type=LockNote)
     except msgspec.MsgspecError:
         return None
+
+
+def _error_of(number: int, path: Path) -> OSError:
+    return OSError(number, os.strerror(number), str(path))
 
 
 def _is_read_only(path: Path) -> bool:

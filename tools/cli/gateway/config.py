@@ -34,8 +34,8 @@ from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink.config import AnyRoute, check_streams, routes_of
 from uplink.connect import credentials
 
-MAY_PASS = tuple(os.strerror(one) for one in (errno.EACCES, errno.ENOENT, errno.EROFS))
-"""How a reason ends for which a path cannot be used until its disk is mounted, or mounted for writing."""
+MAY_PASS = (errno.EACCES, errno.ENOENT, errno.EROFS)
+"""Why a path cannot be used until its disk is mounted, or mounted for writing."""
 
 
 @dataclass
@@ -129,17 +129,21 @@ def _check_addresses(source: ConfigSource, draft: Draft) -> None:
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and (why := why_no_address(listener.host)):
             source.add(f"listener[{number}].host", f"{listener.host!r}: {why}", may_pass=True)  # not up yet
-        elif isinstance(listener, UnixConfig) and (why := why_no_socket(listener.path)):
-            source.add(f"listener[{number}].path", why, may_pass=why.endswith(MAY_PASS))
+        elif isinstance(listener, UnixConfig) and (error := why_no_socket(listener.path)):
+            _add_path(source, f"listener[{number}].path", error)
+
+
+def _add_path(source: ConfigSource, key: str, why: OSError) -> None:
+    source.add(key, f"{why.filename}: {why.strerror}", may_pass=why.errno in MAY_PASS)
 
 
 def _check_store(source: ConfigSource, draft: Draft) -> None:
     folder = draft.config.store.path
     if folder and (why := why_unusable(Path(folder))):
-        source.add("store.path", why, may_pass=why.endswith(MAY_PASS))
+        _add_path(source, "store.path", why)
     for number, stream in enumerate(draft.config.stream):
         if stream.path and (why := why_unusable(Path(stream.path))):
-            source.add(f"stream[{number}].path", why, may_pass=why.endswith(MAY_PASS))
+            _add_path(source, f"stream[{number}].path", why)
 
 
 def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list[tuple[str, str]]:

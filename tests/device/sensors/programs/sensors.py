@@ -5,13 +5,13 @@ import sys
 
 import machine
 
-from device.config import Config
 from device.sensors.probe import Probe
 from tools.lab.sim.chips.bme280 import Bme280
 from tools.lab.sim.chips.dht22 import Dht22
 from tools.lab.sim.chips.ds18b20 import Ds18b20, ShortedWire
 from tools.lab.sim.chips.max31855 import Max31855
 from tools.lab.sim.chips.sht31 import Sht31
+from tools.lab.sim.probes import probe_of
 
 BME280 = {"kind": "bme280", "address": 0x76, "bus": 0, "scl": 22, "sda": 21}
 SHT31 = {"kind": "sht31", "address": 0x44, "bus": 0, "scl": 22, "sda": 21}
@@ -37,22 +37,6 @@ def now_ms() -> int:
     return Clock.ms
 
 
-def probe(entry: dict) -> Probe:
-    """A sensor as the configuration has it."""
-    keys = {
-        "client_id": "garage-1",
-        "topic": "telemetry/garage",
-        "port": {"kind": "tcp", "host": "gateway", "port": 1883},
-        "flash": {"path": "flash", "sector_count": 6},
-        "interval_ms": 5000,
-        "clock": "none",
-        "sensors": [entry],
-        "readings_limit": 0,
-        "journal": None,
-    }
-    return Probe(Config(keys).sensors[0])
-
-
 def measure(sensor: Probe, shorter_ms: int = 0) -> list:
     """One sample, with the wait that the driver asks for."""
     Clock.ms += 5000
@@ -66,17 +50,17 @@ def new_bme280() -> Bme280:
 
 def bme280_measures() -> list:
     machine.connect_i2c(new_bme280(), 0, 0x76)
-    return measure(probe(BME280))
+    return measure(probe_of(BME280))
 
 
 def bme280_with_negative_calibration() -> list:
     chip = Bme280(now_ms, CALIBRATION[0], CALIBRATION[1], (75, 370, 0, -313, -50, -30), (409888, 415148, 26000))
     machine.connect_i2c(chip, 0, 0x76)
-    return measure(probe(BME280))
+    return measure(probe_of(BME280))
 
 
 def bme280_comes_and_goes() -> list:
-    sensor = probe(BME280)
+    sensor = probe_of(BME280)
     outcomes = [measure(sensor)]
     machine.connect_i2c(new_bme280(), 0, 0x76)
     outcomes.append(measure(sensor))
@@ -90,7 +74,7 @@ def bme280_comes_and_goes() -> list:
 def bme280_loses_power_while_it_measures() -> list:
     chip = new_bme280()
     machine.connect_i2c(chip, 0, 0x76)
-    sensor = probe(BME280)
+    sensor = probe_of(BME280)
     Clock.ms += 5000
     Clock.ms += sensor.start()
     chip.power_on()
@@ -99,24 +83,24 @@ def bme280_loses_power_while_it_measures() -> list:
 
 def bme280_read_too_early() -> list:
     machine.connect_i2c(new_bme280(), 0, 0x76)
-    sensor = probe(BME280)
+    sensor = probe_of(BME280)
     return [measure(sensor, shorter_ms=1), measure(sensor)]
 
 
 def bme280_is_another_chip() -> list:
     machine.connect_i2c(Bme280(now_ms, *CALIBRATION, RAW, chip_id=0x58), 0, 0x76)
-    return measure(probe(BME280))
+    return measure(probe_of(BME280))
 
 
 def sht31_measures() -> list:
     machine.connect_i2c(Sht31(now_ms, 0x6666, 0x8000), 0, 0x44)
-    return measure(probe(SHT31))
+    return measure(probe_of(SHT31))
 
 
 def sht31_fails_and_recovers() -> list:
     chip = Sht31(now_ms, 0x6666, 0x8000)
     machine.connect_i2c(chip, 0, 0x44)
-    sensor = probe(SHT31)
+    sensor = probe_of(SHT31)
     outcomes = [measure(sensor, shorter_ms=2)]
     for chip.flipped_bit in (0, 23, 24, 47, None):
         outcomes.append(measure(sensor))
@@ -128,7 +112,7 @@ def ds18b20_measures() -> list:
     for sixteenths in (25 * 16 + 1, -10 * 16 - 2, 125 * 16, -55 * 16, 0, 85 * 16 + 1):
         machine.disconnect_all()
         machine.connect_wire(Ds18b20(now_ms, SERIALS[0], sixteenths), WIRE)
-        outcomes += measure(probe({"kind": "ds18b20", "pin": WIRE, "rom": None}))
+        outcomes += measure(probe_of({"kind": "ds18b20", "pin": WIRE, "rom": None}))
     return outcomes
 
 
@@ -137,13 +121,13 @@ def ds18b20_among_others() -> list:
     for chip in chips:
         machine.connect_wire(chip, WIRE)
     roms = ["".join([f"{byte:02x}" for byte in chip.rom]) for chip in chips]
-    outcomes = [measure(probe({"kind": "ds18b20", "pin": WIRE, "rom": rom})) for rom in roms + ABSENT]
+    outcomes = [measure(probe_of({"kind": "ds18b20", "pin": WIRE, "rom": rom})) for rom in roms + ABSENT]
     return [roms, outcomes]
 
 
 def ds18b20_fails_and_recovers() -> list:
     chip = Ds18b20(now_ms, SERIALS[0], 320)
-    sensor = probe({"kind": "ds18b20", "pin": WIRE, "rom": None})
+    sensor = probe_of({"kind": "ds18b20", "pin": WIRE, "rom": None})
     outcomes = [measure(sensor)]  # nothing is on the wire
     machine.connect_wire(chip, WIRE)
     outcomes.append(measure(sensor))
@@ -169,12 +153,12 @@ def bme280_with_wrong_calibration() -> list:
     """While it starts, with registers that stay zero, and with one bit that the bus changes in each of its reads."""
     chip = new_bme280()
     machine.connect_i2c(chip, 0, 0x76)
-    sensor = probe(BME280)
+    sensor = probe_of(BME280)
     sensor.start()
     outcomes = [sensor.sample(), measure(sensor)]
     chip.is_blank = True
     chip.power_on()
-    sensor = probe(BME280)
+    sensor = probe_of(BME280)
     outcomes.append(measure(sensor))
     chip.is_blank = False
     reads = [0]
@@ -187,7 +171,7 @@ def bme280_with_wrong_calibration() -> list:
     disturbed = []
     for number in range(1, 16):
         reads[0] = -number
-        disturbed.append(measure(probe(BME280)))
+        disturbed.append(measure(probe_of(BME280)))
     return [outcomes, disturbed]
 
 
@@ -195,7 +179,7 @@ def dht22_of_other_makers() -> list:
     """Below zero in two's complement, a DHT11, frames of one bit each, and the coldest of both kinds."""
     chip = Dht22(now_ms, 652, -180)
     machine.connect_wire(chip, WIRE)
-    sensor = probe({"kind": "dht22", "pin": WIRE})
+    sensor = probe_of({"kind": "dht22", "pin": WIRE})
     outcomes = []
     for chip.is_complement, chip.temperature in ((True, -180), (True, -1), (True, -400), (False, -400), (False, 800)):
         outcomes.append(measure(sensor))
@@ -209,20 +193,20 @@ def values_beyond_the_datasheet() -> list:
     machine.connect_i2c(sht31, 0, 0x44)
     machine.connect_wire(ds18b20, WIRE)
     machine.connect(max31855, spi=1, cs=15)
-    outcomes = [measure(probe(SHT31))]
+    outcomes = [measure(probe_of(SHT31))]
     for content in (b"\xff\x07", b"\x10\xf8"):  # 127.9375 and -127 degrees, with a CRC that is right
         ds18b20.scratchpad = content + b"\x4b\x46\x7f\xff\x0c\x10"
-        outcomes.append(measure(probe({"kind": "ds18b20", "pin": WIRE, "rom": None})))
+        outcomes.append(measure(probe_of({"kind": "ds18b20", "pin": WIRE, "rom": None})))
     for word in (0x7FFC << 16 | 0x1900, 0x8000 << 16 | 0x1900):  # 2047 and -2048 degrees
         max31855.word = word
-        outcomes.append(measure(probe(MAX31855)))
+        outcomes.append(measure(probe_of(MAX31855)))
     max31855.word, max31855.flip = 0x0190_1900, 20
-    outcomes.append(measure(probe(MAX31855)))
+    outcomes.append(measure(probe_of(MAX31855)))
     return outcomes
 
 
 def dht22_measures_and_fails() -> list:
-    sensor = probe({"kind": "dht22", "pin": WIRE})
+    sensor = probe_of({"kind": "dht22", "pin": WIRE})
     outcomes = [measure(sensor)]  # nothing is there
     chip = Dht22(now_ms, 652, 351)
     machine.connect_wire(chip, WIRE)
@@ -237,7 +221,7 @@ def dht22_measures_and_fails() -> list:
 def max31855_tells() -> list:
     chip = Max31855(0)
     machine.connect(chip, spi=1, cs=15)
-    sensor = probe(MAX31855)
+    sensor = probe_of(MAX31855)
     outcomes = []
     # Tables 4 and 5 of the datasheet: 1600 and 127, 100.75 and 25, -0.25 and -0.0625, -250 and -55 degrees.
     for thermocouple, junction in ((0x1900, 0x7F0), (0x193, 0x190), (0x3FFF, 0xFFF), (0x3C18, 0xC90)):
@@ -249,7 +233,7 @@ def max31855_tells() -> list:
 
 
 def adc_measures() -> list:
-    sensor = probe({"kind": "adc", "pin": 26, "full_scale_mv": 6600, "name": "battery"})
+    sensor = probe_of({"kind": "adc", "pin": 26, "full_scale_mv": 6600, "name": "battery"})
     outcomes = []
     for volts in (0, 1.0, 2.05, 3.3):
         machine.apply_voltage(26, volts)
@@ -259,7 +243,7 @@ def adc_measures() -> list:
 
 def adc_of_an_esp32_measures() -> list:
     machine.ADC = machine.CrookedADC
-    sensor = probe({"kind": "adc", "pin": 34, "full_scale_mv": 6600, "name": "battery"})
+    sensor = probe_of({"kind": "adc", "pin": 34, "full_scale_mv": 6600, "name": "battery"})
     outcomes = []
     for volts in (0.0, 0.05, 1.0, 2.9, 3.2):
         machine.apply_voltage(34, volts)
@@ -298,11 +282,11 @@ class Contact:
 def pulses_of_a_bouncing_contact() -> list:
     """Without and with `debounce_ms`, with pulses that are longer and shorter than it."""
     sys.modules["time"] = Contact  # type: ignore[assignment]
-    every = probe({"kind": "pulse", "pin": 5, "edge": "falling"})
+    every = probe_of({"kind": "pulse", "pin": 5, "edge": "falling"})
     outcomes = [measure(every)]
     Contact.press(5, bounces=3, closed_ms=200)
     outcomes.append(measure(every))
-    clean = probe({"kind": "pulse", "pin": 6, "edge": "falling", "debounce_ms": 20})
+    clean = probe_of({"kind": "pulse", "pin": 6, "edge": "falling", "debounce_ms": 20})
     outcomes.append(measure(clean))
     for closed_ms in (200, 200, 5, 200, 200):
         Contact.press(6, bounces=3, closed_ms=closed_ms)
@@ -315,8 +299,8 @@ def pulses_that_a_busy_board_cannot_take() -> list:
     sys.modules["time"] = Contact  # type: ignore[assignment]
     machine.Counter = machine.HardwareCounter
     machine.HAS_HARD_INTERRUPTS = False
-    counted = probe({"kind": "pulse", "pin": 5, "edge": "falling"})
-    clean = probe({"kind": "pulse", "pin": 6, "edge": "falling", "debounce_ms": 20, "name": "rain"})
+    counted = probe_of({"kind": "pulse", "pin": 5, "edge": "falling"})
+    clean = probe_of({"kind": "pulse", "pin": 6, "edge": "falling", "debounce_ms": 20, "name": "rain"})
     outcomes = [measure(counted), measure(clean)]
     for machine.Pin.is_busy in (False, True):
         for _ in range(20):
@@ -329,8 +313,8 @@ def pulses_that_a_busy_board_cannot_take() -> list:
 
 
 def pulses_are_counted() -> list:
-    falling = probe({"kind": "pulse", "pin": 5, "edge": "falling"})
-    rising = probe({"kind": "pulse", "pin": 6, "edge": "rising", "name": "rain"})
+    falling = probe_of({"kind": "pulse", "pin": 5, "edge": "falling"})
+    rising = probe_of({"kind": "pulse", "pin": 6, "edge": "rising", "name": "rain"})
     machine.drive(6, 0)
     outcomes = [measure(falling), measure(rising)]
     for _ in range(3):

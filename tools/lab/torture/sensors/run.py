@@ -13,13 +13,12 @@ from collections.abc import Callable
 
 import machine
 
-from device.config import Config
-from device.sensors.probe import Probe
 from tools.lab.sim.chips.bme280 import Bme280
 from tools.lab.sim.chips.dht22 import Dht22
 from tools.lab.sim.chips.ds18b20 import Ds18b20
 from tools.lab.sim.chips.max31855 import Max31855
 from tools.lab.sim.chips.sht31 import Sht31
+from tools.lab.sim.probes import probe_of
 
 RANGES = {  # of the datasheets, and not the drivers' own
     "bme280": {"temperature": (-40, 85), "humidity": (0, 100), "pressure": (30_000, 110_000)},
@@ -57,7 +56,7 @@ class Bench:
         machine.connect_i2c(self.sht31, 0, 0x44)
         machine.connect_i2c(self.bme280, 0, 0x76)
         machine.connect(self.max31855, spi=1, cs=CHIP_SELECT)
-        self._probes = {kind: self._probe(entry) for kind, entry in self._entries().items()}
+        self._probes = {kind: probe_of(entry) for kind, entry in self._entries().items()}
 
     def _now(self) -> int:
         return self.now_ms
@@ -71,20 +70,6 @@ class Bench:
             "max31855": {"kind": "max31855", "bus": 1, "sck": 14, "mosi": 13, "miso": 12, "cs": CHIP_SELECT},
             "sht31": {"kind": "sht31", "address": "0x44", **i2c},
         }
-
-    def _probe(self, entry: dict[str, object]) -> Probe:
-        keys = {
-            "client_id": "bench",
-            "topic": "bench",
-            "port": {"kind": "tcp", "host": "gateway", "port": 1883},
-            "flash": {"path": "flash", "sector_count": 6},
-            "interval_ms": 5000,
-            "clock": "none",
-            "sensors": [entry],
-            "readings_limit": 0,
-            "journal": None,
-        }
-        return Probe(Config(keys).sensors[0])
 
     def sample(self, kind: str) -> list[tuple[str, str | None, object]]:
         self.now_ms += 5000
@@ -196,7 +181,7 @@ class Bench:
         chip, choose = self.bme280, self.random
 
         def new() -> None:
-            self._probes["bme280"] = self._probe(self._entries()["bme280"])
+            self._probes["bme280"] = probe_of(self._entries()["bme280"])
 
         def flip() -> None:
             left = [choose.randrange(14)]
