@@ -486,9 +486,15 @@ def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
     assert "warning: no client can connect: there is no [[listener]]" in done.stderr
 
 
-def test_a_routes_certificate_that_is_out_of_date_is_warned_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("hours", "event", "when"),
+    [(-1, "a broker refuses a route's certificate", "since"), (1, "a certificate ends soon", "from 20")],
+)
+def test_a_routes_certificate_that_is_out_of_date_or_soon_will_be_is_warned_of(
+    tmp_path: Path, hours: int, event: str, when: str
+) -> None:
     authority = Authority(tmp_path / "certificates")
-    certificate, key = authority.sign("route", ["route"], life=timedelta(hours=-1))
+    certificate, key = authority.sign("route", ["route"], life=timedelta(hours=hours))
     path = tmp_path / "gateway.toml"
     path.write_text(
         f'name = "garage"\n[store]\npath = "{tmp_path}/store"\n[[route]]\nname = "up"\nbroker = "mqtts://b"\n'
@@ -496,7 +502,7 @@ def test_a_routes_certificate_that_is_out_of_date_is_warned_of(tmp_path: Path) -
     )
     done = check("gateway", "check-config", str(path))
     assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
-    assert f"warning: a broker refuses a route's certificate: {certificate}: out of date since" in done.stderr
+    assert f"warning: {event}: {certificate}: out of date {when}" in done.stderr
 
 
 def test_a_mosquitto_conf_is_known_for_one(tmp_path: Path) -> None:
