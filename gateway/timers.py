@@ -1,10 +1,16 @@
-"""One timer for all connections: each of them would have to set a timer of its own anew with each packet."""
+"""One timer for many: each connection, for example, would have to set a timer of its own anew with each packet."""
 
 import asyncio
 from collections.abc import Callable
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from gateway.alarm import Alarm
+from gateway.pace import Slice
+
 TICK_MS = 250  # the timers' resolution: callbacks run up to this late
+PERIOD_S = 0.015  # from one slice of callbacks to the next one, if more are due at once than a slice takes
+GONE_MOST = 64  # ticks without an object that stay in the heap, besides as many as have one
 
 
 class Timed(Protocol):
@@ -20,10 +26,16 @@ class Timed(Protocol):
 
 
 class Timers:
-    """Calls each object at its time, in milliseconds of the event loop's clock."""
+    """Calls each object at its time, in milliseconds of the event loop's clock.
+
+    Clients choose many of these times, and thousands may fall due together: they are called slice by slice, with time
+    for other tasks and for commits in between.
+    """
 
     def __init__(self) -> None:
         self._by_tick: dict[int, dict[Timed, None]] = {}
+        self._ticks: list[int] = []  # a heap of these ticks, and of some that no object has any more
+        self._rests_until_s = 0.0
         self._alarm = Alarm(self._call)
 
     def set(self, timed: Timed, due_ms: int | None) -> None:
@@ -35,54 +47,63 @@ class Timers:
                 del self._by_tick[timed.tick]
         timed.tick = 0 if due_ms is None else due_ms // TICK_MS + 1
         if timed.tick:
-            self._by_tick.setdefault(timed.tick, {})[timed] = None
+            if timed.tick not in self._by_tick:
+                self._begin_tick(timed.tick)
+            self._by_tick[timed.tick][timed] = None
             self._arm()
 
+    def set_in(self, timed: Timed, wait_s: float) -> None:
+        """Sets an object's time to so many seconds from now."""
+        self.set(timed, int(1000 * (asyncio.get_running_loop().time() + wait_s)))
+
+    def _begin_tick(self, tick: int) -> None:
+        self._by_tick[tick] = {}
+        heappush(self._ticks, tick)
+        if len(self._ticks) > 2 * len(self._by_tick) + GONE_MOST:
+            self._ticks = list(self._by_tick)
+            heapify(self._ticks)
+
+    def _first_tick(self) -> int | None:
+        while self._ticks and self._ticks[0] not in self._by_tick:
+            heappop(self._ticks)
+        return self._ticks[0] if self._ticks else None
+
     def _arm(self) -> None:
-        self._alarm.set(min(self._by_tick) * TICK_MS / 1000)
+        if tick := self._first_tick():
+            self._alarm.set(max(tick * TICK_MS / 1000, self._rests_until_s))
 
     def _call(self) -> None:
-        now_ms = int(asyncio.get_running_loop().time() * 1000)
+        now_s = asyncio.get_running_loop().time()
+        now_ms, slice_ = int(now_s * 1000), Slice()
+        self._rests_until_s = now_s + PERIOD_S
         try:
-            for tick in [tick for tick in self._by_tick if tick * TICK_MS <= now_ms]:
-                for timed in list(self._by_tick.get(tick, ())):
-                    if timed.tick == tick:  # it may have been removed by one of those called before it
-                        self.set(timed, None)
-                        self.set(timed, timed.handle_timer(now_ms))
+            while (tick := self._first_tick()) and tick * TICK_MS <= now_ms:
+                timed = next(iter(self._by_tick[tick]))
+                self.set(timed, None)
+                self.set(timed, timed.handle_timer(now_ms))
+                if slice_.is_over:
+                    break
         finally:  # an object that raises loses its time, and the others keep theirs
-            if self._by_tick:
-                self._arm()
+            self._arm()
 
     def close(self) -> None:
         """Stops calling; the next ``set`` starts it again."""
         self._alarm.cancel()
 
 
-class Alarm:
-    """Calls a function once at a set time; it has to be set again for the next call.
+class Timer:
+    """Calls a function once when its time in ``Timers`` has come.
 
     Args:
-        ring: the function.
+        call: the function.
     """
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
-        self._at_s = 0.0  # uvloop's handle of a time that has passed does not tell it
+    __slots__ = ("_call", "tick")
 
-    def set(self, at_s: float) -> None:
-        """Sets the time, in seconds of the event loop's clock; an earlier time that is already set stays."""
-        if self._timer is None or at_s < self._at_s:
-            self.cancel()
-            self._at_s = at_s
-            self._timer = asyncio.get_running_loop().call_at(at_s, self._call)
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self.tick = 0
 
-    def cancel(self) -> None:
-        """Removes the time that was set."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _call(self) -> None:
-        self._timer = None
-        self._ring()
+    def handle_timer(self, now_ms: int) -> None:
+        """See ``Timed``."""
+        self._call()

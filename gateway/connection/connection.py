@@ -125,15 +125,21 @@ class Connection:
                     await self._take(data)
                     self._count_unfinished()
                 else:
+                    await self._wait_for_shift()
                     self._end("the line ended")
                 self._end_batch()
                 await self._wait_for_room()
         except OSError as error:
+            await self._wait_for_shift()
             self._end(f"the line failed: {error}")
         except sqlite3.Error as error:
             self._fail(f"the store failed: {error}")
         finally:
             self._end("it was cancelled")
+
+    async def _wait_for_shift(self) -> None:
+        """Waits for its turn among the owner's connections: thousands of them may end at one moment."""
+        await self._services.shifts.of(self.owner).wait()
 
     async def _wait_for_room(self) -> None:
         if self._client is not None and not self._ended:

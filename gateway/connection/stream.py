@@ -65,13 +65,15 @@ class Stream:
         self._copies = LinkCopies(log)
         self.subscribers = Subscribers(log, self.endings, common.shifts, self.network)
         self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
-        self._wills = Wills(log, common.holdings, self._publish_will)
+        self._timers = Timers()  # a crowd of sessions that expire delays no connection's
+        self._wills = Wills(log, common.holdings, self._timers, self._publish_will)
         self.sessions = Sessions(
             log,
             self.subscribers,
             self._copies,
             common.holdings,
             config.limits,
+            self._timers,
             self._wills.execute,
             lambda: self.limits.problem,
         )
@@ -124,6 +126,7 @@ class Stream:
         await self.subscribers.close()
         await self.limits.close()
         await self.endings.close()
+        self._timers.close()
         await self.sessions.close()
 
     def change_rights(self, before: Access) -> None:

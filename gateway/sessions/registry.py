@@ -5,6 +5,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Container, Coroutine, Iterable
+from functools import partial
 
 from gateway.auth.admission import Admitted, Refused
 from gateway.config.schema import LimitsConfig
@@ -33,6 +34,7 @@ from gateway.store import (
     retained,
     skip_ahead,
 )
+from gateway.timers import Timer, Timers
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
@@ -55,6 +57,7 @@ class Sessions:
         copies: the retained messages that came over links.
         holdings: counts the memory that is held for them.
         limits: how many durable sessions there may be, and how long one stays while its client is away.
+        timers: call when sessions expire.
         ended: called with the client identifier of a session that has ended.
         problem: says why no more durable sessions are made; "" while they are made.
     """
@@ -66,6 +69,7 @@ class Sessions:
         copies: LinkCopies,
         holdings: Holdings,
         limits: LimitsConfig,
+        timers: Timers,
         ended: Callable[[str], None],
         problem: Callable[[], str],
     ) -> None:
@@ -73,6 +77,7 @@ class Sessions:
         self._copies = copies
         self._holdings = holdings
         self._limits = limits
+        self._timers = timers
         self._ended = ended
         self._problem = problem
         self._subscribers = subscribers
@@ -145,8 +150,6 @@ class Sessions:
         while self._tasks:
             await asyncio.wait(self._tasks)
         for session in self._sessions.values():
-            if session.expiry is not None:
-                session.expiry.cancel()
             session.cursor.close()
         for cursor in self._subscribers.cursors():
             cursor.close()
@@ -217,9 +220,7 @@ class Sessions:
 
     def resume(self, session: Session, connection: LiveConnection, expiry_s: int) -> None:
         """Gives a session to a connection; the expiry of its CONNECT holds from now on."""
-        if session.expiry is not None:
-            session.expiry.cancel()
-            session.expiry = None
+        self._stop_expiry(session)
         session.connection = connection
         session.disconnected_ms, session.left_at = None, 0
         session.expiry_s = expiry_s
@@ -271,8 +272,7 @@ class Sessions:
 
     def end(self, session: Session) -> None:
         """Ends a session, with its subscriptions and the messages that wait for it."""
-        if session.expiry is not None:
-            session.expiry.cancel()
+        self._stop_expiry(session)
         self._subscribers.end(session)
         if session.link is not None:
             self._copies.of(session.client_id).clear()
@@ -322,9 +322,13 @@ class Sessions:
             session.disconnected_ms = now_ms
         # A clock that was set back, or is not set yet, must not make a session older.
         passed_s = max(0, now_ms - session.disconnected_ms) / 1000
-        loop = asyncio.get_running_loop()
-        wait_s = max(expiry_s - passed_s, min(expiry_s, at_least_s))
-        session.expiry = loop.call_later(wait_s, self._expire, session)
+        session.expiry = Timer(partial(self._expire, session))
+        self._timers.set_in(session.expiry, max(expiry_s - passed_s, min(expiry_s, at_least_s)))
+
+    def _stop_expiry(self, session: Session) -> None:
+        if session.expiry is not None:
+            self._timers.set(session.expiry, None)
+            session.expiry = None
 
     def _expire(self, session: Session) -> None:
         logger.info("session of %s expired", session.client_id)

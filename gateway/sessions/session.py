@@ -1,6 +1,5 @@
 """A session: what the gateway keeps of one client between its connections."""
 
-import asyncio
 from typing import Protocol
 
 from gateway.delivery import Sender
@@ -12,6 +11,7 @@ from gateway.network.zones import LOCAL, Side
 from gateway.sessions.released import Released
 from gateway.store import Cursor, Outgoing, Owed, SessionDescription, SessionEntry
 from gateway.subscriptions import Demand, Subscription
+from gateway.timers import Timer
 
 
 class LiveConnection(Protocol):
@@ -74,7 +74,7 @@ class Session:
         self.sender: Sender | None = None
         self.disconnected_ms: int | None = None
         self.left_at = 0
-        self.expiry: asyncio.TimerHandle | None = None
+        self.expiry: Timer | None = None
         self.unsaved: dict[str, int] = {}
         self._changes = 0
         self._noted: SessionDescription | None = None

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gateway.auth.admission import Refused
@@ -17,6 +18,7 @@ from gateway.holdings import Holdings
 from gateway.log_fields import about
 from gateway.store import MessageLog, StoredWill, Work
 from gateway.store import wills as stored
+from gateway.timers import Timer, Timers
 from wire.codec.packets import Publish, Will
 from wire.properties import WILL_DELAY_INTERVAL
 from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, describe
@@ -32,6 +34,7 @@ class Wills:
     Args:
         log: stores them.
         holdings: counts their memory.
+        timers: call when delays end.
         publish: publishes a will and writes other work with it; returns the reason code if it may not be published.
     """
 
@@ -39,13 +42,15 @@ class Wills:
         self,
         log: MessageLog,
         holdings: Holdings,
+        timers: Timers,
         publish: Callable[[StoredWill, Work], asyncio.Future[Any] | int],
     ) -> None:
         self._log = log
         self._holdings = holdings
+        self._timers = timers
         self._publish = publish
         self._wills: dict[str, StoredWill] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._delays: dict[str, Timer] = {}
         self._publishing: set[StoredWill] = set()  # until their commits have ended
         self._arrived: set[str] = set()  # clients that are connecting or connected
         self._closed = False
@@ -62,9 +67,8 @@ class Wills:
     def close(self) -> None:
         """Publishes no more wills: those of clients that are connected or away are left to the next start."""
         self._closed = True
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        for session in list(self._delays):
+            self._stop_timer(session)
 
     def check(self, session: str, owner: str, will: Will | None) -> None:
         """Raises Refused if a CONNECT brings a will and its owner holds too much already."""
@@ -171,11 +175,12 @@ class Wills:
         """Publishes a will later; a session has one timer at most."""
         self._stop_timer(will.session)
         if not self._closed:
-            self._timers[will.session] = asyncio.get_running_loop().call_later(wait_s, self._execute, will)
+            delay = self._delays[will.session] = Timer(partial(self._execute, will))
+            self._timers.set_in(delay, wait_s)
 
     def _stop_timer(self, session: str) -> None:
-        if timer := self._timers.pop(session, None):
-            timer.cancel()
+        if delay := self._delays.pop(session, None):
+            self._timers.set(delay, None)
 
     def _write(self, work: Work) -> None:
         self._log.submit([work]).add_done_callback(lambda done: self._written(work, done))

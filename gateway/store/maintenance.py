@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+from gateway.alarm import Alarm
 from gateway.message import Message
 from gateway.store.consumers.registry import Consumers
 from gateway.store.database import Database, MaintenanceWrite
@@ -14,7 +15,6 @@ from gateway.store.tables.drops import Drops, Epoch
 from gateway.store.tables.log_rows import Gaps, Work
 from gateway.store.tables.retained import Extent, ForgetCopies, Keep, KeepCopy
 from gateway.store.tables.sessions import SaveSession
-from gateway.timers import Alarm
 
 MAINTENANCE_INTERVAL_S = 1.0  # after a crash a consumer gets at most this much again; every save costs a sync
 SWEEP_INTERVAL_S = 60.0  # between two searches for expired retained messages

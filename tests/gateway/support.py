@@ -66,8 +66,8 @@ async def connected(broker: Broker, name: str = "client", **options: Any) -> Cli
     return await Client(name, **options).connect(tcp_port(broker))
 
 
-async def all_connected(broker: Broker, *names: str) -> list[Client]:
-    return [await connected(broker, name) for name in names]
+async def all_connected(broker: Broker, *names: str, **client_options: Any) -> list[Client]:
+    return [await connected(broker, name, **client_options) for name in names]
 
 
 async def joined(port: int, name: str, *filters: str, options: int = 1, **client_options: Any) -> Client:

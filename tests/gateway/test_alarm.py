@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.timers import Alarm
+from gateway.alarm import Alarm
 
 
 class Ringing:

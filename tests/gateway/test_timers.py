@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import tracemalloc
 import weakref
 
+import pytest
 import uvloop
 
-from gateway.timers import Timers
+from gateway.timers import TICK_MS, Timers
 
 
 class Sleeper:
@@ -114,3 +116,33 @@ async def test_one_that_fails_costs_others_nothing() -> None:
         timers.set(sleeper, due_ms)
     await asyncio.gather(other.done.wait(), last.done.wait())
     assert not failing.tick
+
+
+async def test_those_that_are_due_together_leave_other_tasks_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here each call takes a whole slice."""
+    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    timers, start = Timers(), now_ms()
+    sleepers = [Sleeper(start - 1000) for _ in range(20)]
+    for sleeper in sleepers:
+        timers.set(sleeper, sleeper.next_ms())
+    called = most = 0
+    while called < len(sleepers):
+        await asyncio.sleep(0)
+        before, called = called, sum(bool(sleeper.calls_ms) for sleeper in sleepers)
+        most = max(most, called - before)
+    assert most == 1
+
+
+async def test_times_that_move_again_and_again_take_no_memory() -> None:
+    timers, start = Timers(), now_ms()
+    near, far = Sleeper(start + 3_600_000), Sleeper()
+    timers.set(near, near.next_ms())
+    tracemalloc.start()
+    try:
+        for number in range(1, 20_001):
+            timers.set(far, start + 7_200_000 + number * TICK_MS)
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        timers.close()
+    assert size < 20_000

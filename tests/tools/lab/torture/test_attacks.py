@@ -17,7 +17,7 @@ app.command()(attacks)
 
 
 def test_an_attack_is_endured_and_measured() -> None:
-    names = ["pings", "wills", "selectors", "link-conditions", "announcements", "slow-health", *ONE_OF_EACH_FILE]
+    names = ["pings", "wills", "expiries", "selectors", "link-conditions", "announcements", "slow-health", *ONE_OF_EACH_FILE]
     options = [option for name in names for option in ("--attack", name)]
     result = CliRunner().invoke(app, ["--seconds", "1", *options, "--json"])
     report = json.loads(result.stdout.splitlines()[-1])

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import uvloop
 
+from tools.lab.torture.attacks.crowds import CROWDS
 from tools.lab.torture.attacks.line import DAY_S, PIECE, Line, connected
 from tools.lab.torture.attacks.peers import PEERS
 from wire.codec import frame
@@ -253,7 +254,7 @@ ATTACKS: dict[str, Callable[[int], Awaitable[None]]] = {
         shared,
         ending,
     )
-}
+} | CROWDS
 
 
 async def _attack(port: int, name: str, seconds: float, other: int) -> None:

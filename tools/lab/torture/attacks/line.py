@@ -10,6 +10,7 @@ from wire.properties import SESSION_EXPIRY_INTERVAL
 
 PIECE = 64 * 1024  # bytes that an attacker writes at once
 DAY_S = 86_400
+DEAF_READS = 1_024  # bytes
 
 
 class Line:
@@ -50,13 +51,28 @@ class Line:
 
 
 @asynccontextmanager
-async def connected(port: int, client_id: str, *, stays: bool = False, will: Will | None = None) -> AsyncIterator[Line]:
-    """Opens a session, which is durable if it ``stays``. Raises OSError."""
+async def connected(
+    port: int, client_id: str = "", *, stays: bool = False, will: Will | None = None, packet: bytes = b""
+) -> AsyncIterator[Line]:
+    """Opens a session, which is durable if it ``stays``, or sends this CONNECT with what follows it. Raises OSError."""
     line = Line(*await asyncio.open_connection("127.0.0.1", port))
     try:
         properties = {SESSION_EXPIRY_INTERVAL: DAY_S} if stays else {}
-        await line.write(encode(Connect(client_id, not stays, 0, None, None, will, properties)))
+        await line.write(packet or encode(Connect(client_id, not stays, 0, None, None, will, properties)))
         await line.answered(4)
         yield line
     finally:
         line.close()
+
+
+@asynccontextmanager
+async def deaf(port: int, client_id: str, packets: bytes) -> AsyncIterator[None]:
+    """Opens a session, sends packets, and reads no more than a few bytes of the answers. Raises OSError."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=DEAF_READS)
+    try:
+        writer.write(encode(Connect(client_id, True, 0, None, None, None, {})) + packets)
+        await writer.drain()
+        await reader.readexactly(4)
+        yield
+    finally:
+        writer.transport.abort()
