@@ -20,7 +20,7 @@ from gateway.observe.certificates import Certificates
 from gateway.observe.links import Link, Links
 from gateway.observe.overview import ObservedStream, Overview
 from gateway.observe.sys_topics import Announcer
-from gateway.pace import Paces, Shifts, TimeShares
+from gateway.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.port import Port
 from gateway.sessions.devices import Devices
 from gateway.store import MessageLog
@@ -72,6 +72,7 @@ class Broker:
             Paces(config.limits.messages_per_s),
             TimeShares(),
             Shifts(),
+            LineRooms(),
             streams,
         )
         self.streams: list[Stream] = []

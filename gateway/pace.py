@@ -1,11 +1,13 @@
-"""How fast an owner's clients may send, and how long their work may keep the event loop at a time."""
+"""How fast an owner's clients may send, how long their work may keep the event loop at a time, and how much may wait
+for them to read it.
+"""
 
 import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 from gateway.signals import Signal
@@ -13,6 +15,11 @@ from gateway.signals import Signal
 BURST_S = 1.0  # an owner may send the messages of this time at once
 OWNERS_MOST = 10_000  # the rates of this many owners are remembered
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
+ROOM_BYTES = 16 * 1024 * 1024  # that an owner's clients have not read
+RESERVED_BYTES = 1024 * 1024  # reserved for a sender until it is known how much it has read
+LOOK_S = 0.05  # between two looks at an owner's lines while there is no room
+STALLED_S = 10.0  # a client that has read nothing for so long is disconnected if its owner has no room
+ENDED_AT_ONCE = 16  # such clients: the end of each connection is work for the event loop
 
 Item = TypeVar("Item")
 
@@ -205,3 +212,189 @@ class Pace:
     def stop(self) -> None:
         """Ends ``wait``: the connection has ended."""
         self._stopped.set()
+
+
+class Reading(Protocol):
+    """A client on its line."""
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for it in the gateway."""
+
+    @property
+    def taken(self) -> int:
+        """Bytes that its line has taken so far."""
+
+    def give_up(self) -> None:
+        """Disconnects it: it reads nothing."""
+
+
+class LineRoom:
+    """The memory for messages that one owner's clients have been sent and have not read.
+
+    ::
+
+        wait for room ──► read messages of the store ──► queue them on the line ──► the client reads them
+        └─ while the owner has none ─┘
+
+    A client that reads nothing takes room for as long as it is connected. So it is disconnected if it has read nothing
+    for ``STALLED_S`` while its owner has no room left; what waits for it goes over its next connection.
+
+    Args:
+        most: bytes that its lines may have together.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_clients",
+        "_held",
+        "_looked_s",
+        "_most",
+        "_reserved",
+        "_still",
+        "_timer",
+        "_unread",
+        "_waiting",
+    )
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._clients: dict[Reading, None] = {}
+        self._unread = 0  # at most: exact at each look
+        self._reserved = 0
+        self._held = 0
+        self._looked_s = 0.0
+        self._still: dict[Reading, tuple[int, float]] = {}  # what its line had taken, and since when it takes no more
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def join(self, client: Reading) -> None:
+        """Counts what waits on a client's line."""
+        self._clients[client] = None
+
+    def leave(self, client: Reading) -> None:
+        """Ends ``join``."""
+        self._clients.pop(client, None)
+        self._still.pop(client, None)
+
+    def note(self, size: int) -> None:
+        """Counts bytes that are put on a line."""
+        self._unread += size
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is unread than there is room for."""
+        if self._unread <= self._most:
+            return False
+        self._look()
+        return self._unread > self._most
+
+    def reservation(self) -> "Reservation":
+        """Returns a reservation, which has not begun."""
+        return Reservation(self)
+
+    async def reserve(self) -> None:
+        """Waits until there is room, and reserves some."""
+        is_new = True
+        while (is_new and self._waiting) or (self._unread + self._reserved > self._most and self._has_no_room()):
+            is_new = False
+            waiting = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            self._look_later()
+            await waiting
+        self._reserved += RESERVED_BYTES
+
+    def free(self, size: int) -> None:
+        """Frees bytes that were reserved."""
+        self._reserved -= size
+
+    def keep(self, size: int) -> bool:
+        """Counts bytes of messages that wait behind others; False, and counts nothing, if there is no room for them.
+
+        They have as much room as the lines, apart from theirs: otherwise they could wait for each other.
+        """
+        if size > 0 and self._held + size > self._most:
+            return False
+        self._held += size
+        return True
+
+    def _has_no_room(self) -> bool:
+        self._look()
+        return self._unread + self._reserved > self._most
+
+    def _look(self) -> None:
+        """Counts what is unread, and disconnects clients that read nothing if that is too much."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        self._looked_s, self._unread = now_s, 0
+        still: dict[Reading, tuple[int, float]] = {}
+        for client in self._clients:
+            if unread := client.unread:
+                self._unread += unread
+                taken = client.taken
+                before, since_s = self._still.get(client, (-1, now_s))
+                still[client] = taken, (since_s if taken == before else now_s)
+        self._still = still
+        if self._unread + self._reserved > self._most:
+            stalled = [client for client, (_, since_s) in still.items() if now_s - since_s >= STALLED_S]
+            for client in stalled[:ENDED_AT_ONCE]:
+                client.give_up()
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._go_on)
+
+    def _go_on(self) -> None:
+        """Wakes as many that wait as there is room for."""
+        self._timer = None
+        self._look()
+        free = self._most - self._unread - self._reserved
+        while self._waiting and free >= 0:
+            waiting = self._waiting.popleft()
+            if not waiting.done():  # else its task was cancelled
+                waiting.set_result(None)
+                free -= RESERVED_BYTES
+        if self._waiting:
+            self._look_later()
+
+
+class Reservation:
+    """Room for one piece of work that reads messages of the store and puts them on a line, while it lasts.
+
+    Args:
+        room: the owner's.
+    """
+
+    __slots__ = ("_reserved", "_room")
+
+    def __init__(self, room: LineRoom) -> None:
+        self._room = room
+        self._reserved = 0
+
+    def __enter__(self) -> "Reservation":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.needs(0)
+
+    async def begin(self) -> None:
+        """Waits until there is room."""
+        await self._room.reserve()
+        self._reserved = RESERVED_BYTES
+
+    def needs(self, size: int) -> None:
+        """Keeps so many bytes reserved: it has no more than these."""
+        self._room.free(self._reserved - size)
+        self._reserved = size
+
+
+class LineRooms:
+    """The rooms by owner, while they are in use."""
+
+    def __init__(self) -> None:
+        self._rooms: WeakValueDictionary[str, LineRoom] = WeakValueDictionary()
+
+    def of(self, owner: str) -> LineRoom:
+        """Returns an owner's room."""
+        return self._rooms.get(owner) or self._rooms.setdefault(owner, LineRoom(ROOM_BYTES))

@@ -114,13 +114,14 @@ class Client:
         line = port if end is None else LinkLine(port, end)
         naming = Naming(services.stream, session.namings, self._namings)
         peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
-        shift, window = services.shifts.of(session.holding.owner), beside._window if beside else None
+        owner, window = session.holding.owner, beside._window if beside else None
+        shift, room = services.shifts.of(owner), services.rooms.of(owner)
         self._window: Window = Window(
-            peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters, window
+            peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters, window, room
         )
         self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
         # Over a link, one client's subscription would hold the messages of all others back.
-        self._hold = LiveHold() if end is None else None
+        self._hold = LiveHold(room) if end is None else None
         self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained, self._hold)
         services.subscribers.feed(session, self._sender)
 

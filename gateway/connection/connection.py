@@ -18,7 +18,7 @@ from gateway.connection.services import Services
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
 from gateway.network.link import LINK_PROPERTY
-from gateway.pace import Slice
+from gateway.pace import LineRoom, Slice
 from gateway.port import Port
 from gateway.sessions.absence import drop_waiting
 from gateway.sessions.session import Session
@@ -44,6 +44,7 @@ TOPIC_ALIAS_MAXIMUM = 32  # topics that the gateway keeps in memory for one clie
 OFFER_FROM = 256  # bytes; a client with a smaller Maximum Packet Size is offered no time [MQTT-3.2.2-19]
 LATE_MS = 1000  # a timer this late says that the process stood still: what the client has sent is not read yet
 BACKLOG_MAX = 1024 * 1024  # bytes that the client has not read; beyond it the gateway reads nothing from it
+BACKLOG_LEAST = 64 * 1024  # the same if its owner has no room left
 
 NOT_IN_REAL_TIME = (
     properties.MAXIMUM_QOS,
@@ -90,6 +91,8 @@ class Connection:
         self._ended = False
         self.owner = owner_of(None, port.visitor.host)
         self._unfinished = 0
+        self._room: LineRoom | None = None
+        self._sent = 0  # bytes put on the line
         self._holding = Holding(services.holdings)
         self._holding.give(self.owner)
         self.tick = 0
@@ -117,7 +120,7 @@ class Connection:
                 self._awaits_client = True
                 if self._turns is not None:
                     self._turns.set()
-                if self._port.backlog > BACKLOG_MAX:
+                if self._is_backlog_too_large():
                     await self._port.drain()
                 data = await self._port.receive()
                 self._awaits_client = False
@@ -152,6 +155,20 @@ class Connection:
             self._turns.clear()
             await self._turns.wait()
 
+    @property
+    def unread(self) -> int:
+        """Bytes that wait for the client in the gateway."""
+        return self._port.backlog
+
+    @property
+    def taken(self) -> int:
+        """Bytes that the line has taken so far."""
+        return self._sent - self._port.backlog
+
+    def give_up(self) -> None:
+        """Ends the connection, as the client reads nothing and its owner has no room left."""
+        self._end("it reads nothing, and its owner has too much unread", logging.WARNING)
+
     def disconnect(self, reason_code: int) -> None:
         """Sends a DISCONNECT with a reason code and ends the connection."""
         if self._protocol.connected:
@@ -170,6 +187,12 @@ class Connection:
         if event is not None:
             self._handle_closed(event)
         return self._protocol.next_timer_ms()
+
+    def _is_backlog_too_large(self) -> bool:
+        backlog = self._port.backlog
+        if backlog <= BACKLOG_LEAST:
+            return False
+        return backlog > BACKLOG_MAX or (self._room is not None and self._room.is_full)
 
     def _set_timer(self, due_ms: int | None) -> None:
         self._services.timers.set(self, due_ms)
@@ -308,6 +331,8 @@ class Connection:
         if self._is_over():
             return
         self._link_end = end
+        self._room = self._services.rooms.of(self.owner)
+        self._room.join(self)
         self._client = Parts(services, session, admitted.permissions, visits, self._protocol, self._make_client)
         admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
         admitted.packet.properties.pop(properties.USER_PROPERTY, None)
@@ -429,6 +454,8 @@ class Connection:
             self._turns.set()
         logger.log(level, event, extra=about(**self._log_fields(), **claimed, reason=reason))
         self._holding.close()
+        if self._room is not None:
+            self._room.leave(self)
         client, self._client = self._client, None  # without the reference to each other both are freed at once
         if client is not None:
             client.stop()
@@ -468,6 +495,9 @@ class Connection:
             counters.bytes_sent += len(data)
             counters.packets_sent += self._protocol.packets_sent
             self._protocol.packets_sent = 0
+            self._sent += len(data)
+            if self._room is not None:
+                self._room.note(len(data))
             self._port.send(data)
 
 

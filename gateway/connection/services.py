@@ -9,7 +9,7 @@ from gateway.holdings import Holdings
 from gateway.limits import Limits
 from gateway.multicast import Multicast
 from gateway.network import Network
-from gateway.pace import Paces, Shifts, TimeShares
+from gateway.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
@@ -25,7 +25,7 @@ class Services:
     """The parts of the gateway that a connection uses in one stream; `Stream` makes them and opens and closes them.
 
     ``streams`` has those of all streams, by name, "" for the default one. ``devices``, ``access_control``,
-    ``holdings``, ``timers``, ``paces``, ``time_shares`` and ``shifts`` are the same in all of them.
+    ``holdings``, ``timers``, ``paces``, ``time_shares``, ``shifts`` and ``rooms`` are the same in all of them.
     """
 
     stream: str
@@ -49,3 +49,4 @@ class Services:
     paces: Paces
     time_shares: TimeShares
     shifts: Shifts
+    rooms: LineRooms

@@ -16,7 +16,7 @@ from gateway.limits import Limits
 from gateway.message import message_from
 from gateway.multicast import Multicast
 from gateway.network import Network
-from gateway.pace import Paces, Shifts, TimeShares
+from gateway.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
@@ -40,6 +40,7 @@ class Common:
     paces: Paces
     time_shares: TimeShares
     shifts: Shifts
+    rooms: LineRooms
     streams: dict[str, Services]
 
 
@@ -99,6 +100,7 @@ class Stream:
             paces=common.paces,
             time_shares=common.time_shares,
             shifts=common.shifts,
+            rooms=common.rooms,
         )
 
     async def open(self) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from gateway.message import Message
+from gateway.pace import LineRoom
 from gateway.signals import Signal
 from gateway.store import Delivery, Grant
 
@@ -30,12 +31,16 @@ class LiveHold:
     Stored messages wait on disk. QoS 0 messages wait in memory: once there is no room for one, all of them are sent
     before the retained messages, and so are later ones until no step is left.
 
+    Args:
+        room: where they count.
+
     ``steps`` are the steps with retained messages that have not been sent; without a step nothing waits.
     """
 
-    __slots__ = ("_is_given_up", "_news", "_send", "_size", "steps")
+    __slots__ = ("_is_given_up", "_news", "_room", "_send", "_size", "steps")
 
-    def __init__(self) -> None:
+    def __init__(self, room: LineRoom) -> None:
+        self._room = room
         self.steps: list[_Step] = []
         self._size = 0
         self._is_given_up = False
@@ -48,8 +53,10 @@ class LiveHold:
 
     def close(self) -> None:
         """The connection has ended: nothing waits any more."""
-        self.steps.clear()
         self._send = None
+        for step in self.steps:
+            self._release(step)
+        self.steps.clear()
 
     def begin(self, position: int) -> None:
         """A SUBSCRIBE has come when the newest message was at this position."""
@@ -65,11 +72,11 @@ class LiveHold:
         if self._news is not None:
             self._news.set()
 
-    def keep(self, message: Message, grant: Grant, room: int) -> bool:
-        """Keeps a QoS 0 message for later; False if it is to be sent now. All that wait have at most ``room`` bytes."""
+    def keep(self, message: Message, grant: Grant, most: int) -> bool:
+        """Keeps a QoS 0 message for later; False if it is to be sent now. All that wait have at most ``most`` bytes."""
         if not self.steps or self._is_given_up:
             return False
-        if self._size + message.size > room:
+        if self._size + message.size > most or not self._room.keep(message.size):
             self._is_given_up = True
             for step in self.steps:
                 self._release(step)
@@ -104,5 +111,6 @@ class LiveHold:
         messages, step.messages = step.messages, []
         for message, grant in messages:
             self._size -= message.size
+            self._room.keep(-message.size)
             if self._send is not None:
                 self._send(message, grant)

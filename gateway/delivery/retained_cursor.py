@@ -9,6 +9,7 @@ from gateway.store import Delivery, MessageLog, Owed, Work
 from gateway.store import retained as stored
 
 READ_MOST = 100  # messages in memory at once
+READ_BYTES_MAX = 32 * 1024  # of these, unless it is a single one
 
 
 class Account(Protocol):
@@ -67,6 +68,11 @@ class RetainedCursor:
         """Whether messages wait to be handed out."""
         return bool(self._queue)
 
+    @property
+    def needs_window(self) -> bool:
+        """Whether the next message may go at QoS 1 or 2."""
+        return bool(next((one.qos for one in self._queue if isinstance(one, Owed)), 0))
+
     def expect(self) -> None:
         """A SUBSCRIBE's matches are being searched for; ``add`` takes them."""
         self._is_expecting = True
@@ -108,7 +114,7 @@ class RetainedCursor:
             if not batch:
                 break
             del self._queue[: len(batch)]
-            found = await self._log.read_retained([owed.topic for owed in batch])
+            found = await self._log.read_retained([owed.topic for owed in batch], READ_BYTES_MAX)
             self._queue[:0] = [owed for owed in batch if owed.topic not in found]
             deliveries = []
             for owed in (one for one in batch if one.topic in found):

@@ -16,21 +16,22 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from itertools import count, takewhile
-from typing import Protocol, cast
+from typing import cast
 
 from gateway.delivery.live_hold import LiveHold
 from gateway.delivery.retained_cursor import RetainedCursor
+from gateway.delivery.source import OwnCursor, Source
 from gateway.delivery.window import Window, plain_ones
 from gateway.message import Message
-from gateway.pace import Slice
+from gateway.pace import Reservation, Slice
 from gateway.signals import Signal
 from gateway.store import (
     EVICTED,
     FILTERED,
+    HAND_OUT_BYTES_MAX,
     RELEASED,
     Cursor,
     Delivery,
@@ -50,44 +51,9 @@ FETCH_MOST = 250  # deliveries between two looks at the window and the line
 SHARED_FETCH_MOST = 8  # a member of a group takes few at a time, so that the others get their part
 COPIES_MOST = 8  # of a message, for as many Subscription Identifiers; with more, one PUBLISH has all of them
 QOS_0_BACKLOG_MAX = 1024 * 1024  # bytes waiting on the line beyond which QoS 0 messages are dropped
+QOS_0_BACKLOG_LEAST = 64 * 1024  # the same, with the message, if the owner's lines have no room left
 
 logger = logging.getLogger(__name__)
-
-
-class OwnCursor(Protocol):
-    """A session's cursor as the sender uses it: a `Cursor`, or what a route puts before one."""
-
-    consumer: str
-    durable: bool
-
-    async def fetch_now(self, limit: int, /) -> list[Delivery]: ...
-
-    def wake_with(self, wake: Callable[[], None] | None, /) -> None: ...
-
-    def acknowledge_all(self, packet_identifiers: list[int], /) -> object: ...
-
-    def redeliver(self, packet_identifiers: Iterable[int], /) -> None: ...
-
-
-@dataclass(eq=False, slots=True)
-class _Source:
-    """A cursor whose messages this client gets: its session's, that of the retained messages, or a group's.
-
-    ``shared`` is the subscription to the group. ``held`` are the deliveries that are not acknowledged, and ``sent``
-    those of them that are in flight. ``is_sending`` is True while one batch is being sent; once ``is_closed`` nothing
-    more is fetched. ``task`` fetches: from a group's cursor all the time, from the others while messages wait.
-    ``again`` are the flows of earlier connections to send again, the newest first; each goes before the deliveries
-    behind its position.
-    """
-
-    cursor: OwnCursor | RetainedCursor
-    shared: Subscription | None = None
-    held: set[int] = field(default_factory=set)
-    sent: set[int] = field(default_factory=set)
-    is_sending: bool = False
-    is_closed: bool = False
-    task: asyncio.Task[None] | None = None
-    again: list[Flow] = field(default_factory=list)
 
 
 class Sender:
@@ -117,8 +83,8 @@ class Sender:
         self._log = log
         self._cursor = cursor
         self._failed = failed
-        self._sources: dict[str, _Source] = {}
-        self._closed: list[_Source] = []  # with something on its way yet, perhaps
+        self._sources: dict[str, Source] = {}
+        self._closed: list[Source] = []  # with something on its way yet, perhaps
         self._resumed = Signal()
         self._dropped = 0
         self._opening: asyncio.Task[None] | None = None
@@ -139,7 +105,7 @@ class Sender:
         if source := self._sources.get(cursor.consumer):
             source.shared = shared
         else:
-            self._start(_Source(cursor, shared))
+            self._start(Source(cursor, shared))
 
     def open_all(self, sources: Iterator[tuple[Cursor, Subscription]]) -> None:
         """Opens many sources, slice by slice."""
@@ -157,11 +123,11 @@ class Sender:
 
     def _feed_from(self, cursor: OwnCursor | RetainedCursor) -> None:
         """Messages wait in a cursor."""
-        source = self._sources.get(cursor.consumer) or _Source(cursor)
+        source = self._sources.get(cursor.consumer) or Source(cursor)
         if source.task is None:
             self._start(source)
 
-    def _start(self, source: _Source) -> None:
+    def _start(self, source: Source) -> None:
         self._sources[source.cursor.consumer] = source
         source.task = asyncio.get_running_loop().create_task(self._watch(partial(self._feed, source)))
 
@@ -200,7 +166,7 @@ class Sender:
 
         The other end has answered them, and does not have them. QoS 2 flows go again from the start.
         """
-        source = self._sources.setdefault(self._cursor.consumer, _Source(self._cursor))
+        source = self._sources.setdefault(self._cursor.consumer, Source(self._cursor))
         flows = self._window.outgoing.flows
         begun = [flows[one] for one in packet_identifiers if one in flows]
         self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
@@ -230,7 +196,7 @@ class Sender:
         if not self.may_send(message.topic):
             return
         self._supersede_retained(message)
-        if window.port.backlog > QOS_0_BACKLOG_MAX:
+        if self._is_slow(message):
             if not self._dropped:
                 logger.warning("%s is slow: QoS 0 messages to it are dropped", self._window.name)
             self._dropped += 1
@@ -239,6 +205,13 @@ class Sender:
         for copy in self._copies(self._cursor, message, grant._replace(qos=0)):
             window.publish(message, copy)
         window.flush()
+
+    def _is_slow(self, message: Message) -> bool:
+        """Whether too much waits on the line for a message of QoS 0."""
+        backlog = self._window.port.backlog
+        if backlog + len(message.payload) <= QOS_0_BACKLOG_LEAST:
+            return False
+        return backlog > QOS_0_BACKLOG_MAX or self._window.room.is_full
 
     def hold_back(self, message: Message) -> None:
         """Notes that the conditions of a link hold a message of QoS 0 back."""
@@ -275,9 +248,11 @@ class Sender:
             if flow.source == self._cursor.consumer and not flow.topic:
                 own.append(flow)
             else:
-                await self._send_again(flow)
+                with self._window.room.reservation() as reservation:
+                    await reservation.begin()
+                    await self._send_again(flow)
         if own:
-            source = self._sources.setdefault(self._cursor.consumer, _Source(self._cursor))
+            source = self._sources.setdefault(self._cursor.consumer, Source(self._cursor))
             source.again = sorted(own, key=lambda flow: flow.position, reverse=True)
             self._feed_from(self._cursor)
         self._window.flush()
@@ -290,7 +265,7 @@ class Sender:
         else:
             self._window.outgoing.complete([flow.packet_identifier])
 
-    async def _send_again_up_to(self, source: _Source, position: int) -> None:
+    async def _send_again_up_to(self, source: Source, position: int) -> None:
         while source.again and source.again[-1].position <= position:
             await self._send_again(source.again.pop())
 
@@ -320,42 +295,48 @@ class Sender:
         if self.retained is not None:
             self.retained.supersede(message)
 
-    def _is_superseded(self, source: _Source, message: Message) -> bool:
+    def _is_superseded(self, source: Source, message: Message) -> bool:
         """Whether the client has had a newer message in the place of a retained one."""
         return isinstance(source.cursor, RetainedCursor) and message.topic in source.cursor.superseded
 
-    async def _feed(self, source: _Source) -> None:
-        window = self._window
+    async def _feed(self, source: Source) -> None:
         await self._resumed.wait()
-        while not source.is_closed:
-            pieces = await self._fetch(source)
-            if not pieces:
-                if not source.again:
-                    break
-                await self._send_again_up_to(source, sys.maxsize)
-                window.flush()
-                continue
-            deliveries = self._send_runs(source, pieces)
-            if not deliveries:
-                window.flush()
-                continue
-            source.is_sending = True
-            source.held.update([delivery.packet_identifier for delivery in deliveries])
-            if self._hold is None or not self._hold.steps or source.cursor is not self._cursor:
-                await self._send_all(source, deliveries)
-            else:
-                for part in self._hold.apart(deliveries):
-                    if self._hold.holds(part[0].position):
-                        await self._send_again_up_to(source, part[0].position)
-                        window.flush()
-                        await self._hold.wait(part[0].position)
-                    await self._send_all(source, part)
-            source.is_sending = False
+        while not source.is_closed and await self._fetch_and_send(source):
             if source.shared:
                 await asyncio.sleep(0)  # a member that waited meanwhile gets the next ones
         source.task = None
 
-    async def _send_all(self, source: _Source, deliveries: list[Delivery]) -> None:
+    async def _fetch_and_send(self, source: Source) -> bool:
+        """Fetches and sends; returns whether there was anything. It keeps no message in memory when it has returned."""
+        with self._window.room.reservation() as reservation:
+            pieces = await self._fetch(source, reservation)
+            if not pieces and not source.again:
+                return False
+            await self._send_pieces(source, pieces)
+            return True
+
+    async def _send_pieces(self, source: Source, pieces: Sequence[Piece]) -> None:
+        window = self._window
+        if not pieces:
+            await self._send_again_up_to(source, sys.maxsize)
+        deliveries = self._send_runs(source, pieces)
+        if not deliveries:
+            window.flush()
+            return
+        source.is_sending = True
+        source.held.update([delivery.packet_identifier for delivery in deliveries])
+        if self._hold is None or not self._hold.steps or source.cursor is not self._cursor:
+            await self._send_all(source, deliveries)
+        else:
+            for part in self._hold.apart(deliveries):
+                if self._hold.holds(part[0].position):
+                    await self._send_again_up_to(source, part[0].position)
+                    window.flush()
+                    await self._hold.wait(part[0].position)
+                await self._send_all(source, part)
+        source.is_sending = False
+
+    async def _send_all(self, source: Source, deliveries: list[Delivery]) -> None:
         window = self._window
         if shared := source.shared:
             deliveries = [_by(shared, delivery) for delivery in deliveries]
@@ -382,20 +363,33 @@ class Sender:
                 await self._send(source, delivery)
         window.flush()
 
-    async def _fetch(self, source: _Source) -> Sequence[Piece]:
+    async def _fetch(self, source: Source, reservation: Reservation) -> Sequence[Piece]:
+        """Fetches when the client has read nearly all that came before, and its owner has room for more."""
+        cursor = source.cursor
+        if isinstance(cursor, RetainedCursor) and not cursor.needs_window:
+            await self._window.wait_for_line()
+        else:
+            await self._window.wait_for_room()
+        await reservation.begin()
+        pieces = await self._fetch_from(source, reservation)
+        if not source.again:
+            reservation.needs(_size_of(source, pieces))
+        return pieces
+
+    async def _fetch_from(self, source: Source, reservation: Reservation) -> Sequence[Piece]:
         cursor = source.cursor
         if isinstance(cursor, RetainedCursor):
             return await cursor.fetch()
-        await self._window.wait_for_room()
         room = self._window.protocol.send_quota or 1
         if source.shared and isinstance(cursor, Cursor):
+            reservation.needs(0)  # it may take long until messages come
             return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
         most = min(FETCH_MOST, room)
         if isinstance(cursor, RunCursor) and self._window.run_qos_max and not source.again:
             return await cursor.fetch_pieces(most, most, self._window.run_qos_max)
         return await cursor.fetch_now(most)
 
-    def _send_runs(self, source: _Source, pieces: Sequence[Piece]) -> list[Delivery]:
+    def _send_runs(self, source: Source, pieces: Sequence[Piece]) -> list[Delivery]:
         """Sends the runs at the beginning, each in one piece; returns the other deliveries."""
         if not isinstance(source.cursor, RunCursor):
             return cast("list[Delivery]", pieces)
@@ -412,7 +406,7 @@ class Sender:
                 self._window.await_pubacks(identifiers, partial(self._finish, source))
         return deliveries
 
-    def _send_together(self, source: _Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
+    def _send_together(self, source: Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
         """Sends the plain deliveries of one QoS at the beginning in one piece; returns how many these are."""
         qos = deliveries[0].qos
         plain = plain_ones(qos, deliveries)
@@ -441,7 +435,7 @@ class Sender:
         return grants_apart(cursor.granting(position, message), message, own)
 
     async def _begin_flows(
-        self, source: _Source, deliveries: list[Delivery]
+        self, source: Source, deliveries: list[Delivery]
     ) -> tuple[dict[int, Flow], dict[int, list[Flow]]]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's.
 
@@ -462,7 +456,7 @@ class Sender:
         return begun, {one: [begun[copy.packet_identifier] for copy in some] for one, some in further.items()}
 
     async def _apart(
-        self, source: _Source, deliveries: list[Delivery]
+        self, source: Source, deliveries: list[Delivery]
     ) -> tuple[list[Delivery], dict[int, list[Delivery]]]:
         """Returns QoS 2 deliveries, each of a first copy, and the further copies at QoS 2 by its packet identifier.
 
@@ -508,7 +502,7 @@ class Sender:
                 window.await_pubacks([packet_identifier], arrived)
         arrived([0])
 
-    async def _send(self, source: _Source, delivery: Delivery) -> None:
+    async def _send(self, source: Source, delivery: Delivery) -> None:
         packet_identifier = None
         if not delivery.qos:
             await self._window.wait_for_line()
@@ -527,20 +521,21 @@ class Sender:
             await self._send_copies(source, delivery, [grant, *others])
             return
         sent = self._window.publish(delivery.message, grant, packet_identifier, dup=dup)
+        finish = partial(self._finish, source, [delivery.packet_identifier])  # without the message, which may be large
         if sent and packet_identifier is not None:
             source.sent.add(delivery.packet_identifier)
-            finish = partial(self._finish, source)
-            self._window.await_pubacks([packet_identifier], lambda _: finish([delivery.packet_identifier]))
+            self._window.await_pubacks([packet_identifier], lambda _: finish())
         else:
-            self._finish(source, [delivery.packet_identifier])
+            finish()
 
-    async def _send_copies(self, source: _Source, delivery: Delivery, grants: list[Grant]) -> None:
+    async def _send_copies(self, source: Source, delivery: Delivery, grants: list[Grant]) -> None:
         """Sends copies of a message at QoS 0 and 1; it has arrived when all of them have."""
         if any(grant.qos for grant in grants):
             source.sent.add(delivery.packet_identifier)
-        await self._publish_copies(delivery.message, grants, lambda: self._finish(source, [delivery.packet_identifier]))
+        finish = partial(self._finish, source, [delivery.packet_identifier])
+        await self._publish_copies(delivery.message, grants, finish)
 
-    def _is_wanted(self, source: _Source, delivery: Delivery) -> bool:
+    def _is_wanted(self, source: Source, delivery: Delivery) -> bool:
         """Whether the client may have a message, as its rules are now, and its delivery has begun or may begin.
 
         What a member of a group may not have goes to another one.
@@ -560,19 +555,26 @@ class Sender:
         self._finish(source, [delivery.packet_identifier])
         return False
 
-    def _finish(self, source: _Source, finished: list[int]) -> None:
+    def _finish(self, source: Source, finished: list[int]) -> None:
         source.sent.difference_update(finished)
         held = [delivery for delivery in finished if delivery in source.held]
         source.held.difference_update(held)
         source.cursor.acknowledge_all(held)
 
-    def _stop(self, source: _Source, keep: set[int]) -> None:
+    def _stop(self, source: Source, keep: set[int]) -> None:
         if source.task is not None:
             source.task.cancel()
             source.task = None  # each knows the other: apart they are freed at once
         if source.held - keep:
             source.cursor.redeliver(source.held - keep)
             source.held &= keep
+
+
+def _size_of(source: Source, pieces: Sequence[Piece]) -> int:
+    """Returns how many bytes some pieces have at most."""
+    if len(pieces) > 1 and not isinstance(source.cursor, RetainedCursor):
+        return HAND_OUT_BYTES_MAX
+    return sum(piece.size for piece in pieces)
 
 
 def _as(delivery: Delivery, grant: Grant) -> Delivery:

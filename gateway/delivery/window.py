@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any, Protocol
 
 from gateway.counters import Counters
 from gateway.message import Message, form, identity_properties, plain_properties
-from gateway.pace import Shift
+from gateway.pace import LineRoom, Shift
 from gateway.signals import Signal
 from gateway.store import EXPIRED, OVERSIZE, Delivery, DeliveryRun, Flow, Grant, MessageLog, Outgoing, Work
 from gateway.streams.naming import Naming
@@ -91,6 +92,7 @@ class Window:
         shift: the senders that share a slice with this one.
         counters: count what is sent to a client; None for a route.
         beside: another window of the same connection, for messages of another stream.
+        room: the memory that the lines of its owner share; None: it has no limit.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Window:
         shift: Shift,
         counters: Counters | None = None,
         beside: "Window | None" = None,
+        room: LineRoom | None = None,
     ) -> None:
         self.name = peer.name
         self.protocol = peer.protocol
@@ -111,6 +114,7 @@ class Window:
         self.may_receive = peer.may_receive
         self.session_present = peer.session_present
         self._log = log
+        self.room = room or LineRoom(sys.maxsize)
         self._consumer = consumer
         self._counters = counters
         self._shift = shift

@@ -15,7 +15,15 @@ docs/explanation/gateway-store.md draws the design: rows, cursors, group commit,
 from gateway.store.client_shares import Shares
 from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.delivery import Backlog, Delivery, Grant, ReasonToDrop, grant_by, grants_apart
+from gateway.store.consumers.delivery import (
+    HAND_OUT_BYTES_MAX,
+    Backlog,
+    Delivery,
+    Grant,
+    ReasonToDrop,
+    grant_by,
+    grants_apart,
+)
 from gateway.store.consumers.lanes import LaneCursor, hand_over
 from gateway.store.consumers.run_cursor import Piece, RunCursor
 from gateway.store.consumers.runs import DeliveryRun
@@ -69,6 +77,7 @@ __all__ = [
     "FRAME_HEADER_SIZE",
     "GATEWAY",
     "GROUP_PREFIX",
+    "HAND_OUT_BYTES_MAX",
     "LOST",
     "MESSAGES",
     "OVERSIZE",

@@ -428,9 +428,9 @@ class Database:
         """Returns a piece of the retained messages for each of the first searches (``retained.find``)."""
         return retained.find(self._reader, searches, now_ms)
 
-    def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None for a topic without one: as many as fit READ_BYTES_MAX."""
-        return retained.read(self._reader, topics, READ_BYTES_MAX)
+    def read_retained(self, topics: Sequence[str], most: int = READ_BYTES_MAX) -> dict[str, tuple[int, Message] | None]:
+        """Returns position and message by topic, None for a topic without one: as many as fit ``most`` bytes."""
+        return retained.read(self._reader, topics, most)
 
     def close(self) -> None:
         """Copies the last commits into the database and removes the WAL, unless another process reads it."""

@@ -34,7 +34,7 @@ from gateway.store.consumers.backlog_count import BacklogCounts, count_stored
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers, Keeper, Pinned
 from gateway.store.consumers.shares import TopicShares
-from gateway.store.database import Database, MaintenanceWrite
+from gateway.store.database import READ_BYTES_MAX, Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit, Witness, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
@@ -316,12 +316,12 @@ class MessageLog:
         """Returns a piece of what each of the first searches finds (``retained.find``). Raises sqlite3.Error."""
         return await self._reader.find_retained(searches, now_ms)
 
-    async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None for a topic without a retained message.
-
-        At least one topic is in the result; if messages are large, later topics are missing. Raises sqlite3.Error.
-        """
-        return await self._reader.read_retained(topics)
+    async def read_retained(
+        self, topics: Sequence[str], most: int = READ_BYTES_MAX
+    ) -> dict[str, tuple[int, Message] | None]:
+        """Returns position and message by topic, None for a topic without one: of one topic at least, and of as many as
+        fit ``most`` bytes. Raises sqlite3.Error."""
+        return await self._reader.read_retained(topics, most)
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""

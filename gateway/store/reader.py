@@ -89,14 +89,14 @@ class Reader:
         await self._note(Note(MESSAGES, what, "they cannot be read", kept, count))
         await self._submit([await self._on_thread(self._database.set_aside, damage, count)])
 
-    async def read_retained(self, topics: Sequence[str]) -> dict[str, tuple[int, Message] | None]:
+    async def read_retained(self, topics: Sequence[str], most: int) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None for a topic without a retained message.
 
-        At least one topic is in the result; if messages are large, later topics are missing. Raises sqlite3.Error.
+        At least one topic is in the result, and as many as fit ``most`` bytes. Raises sqlite3.Error.
         """
         while True:
             try:
-                return await self._on_thread(self._database.read_retained, topics)
+                return await self._on_thread(self._database.read_retained, topics, most)
             except CorruptRetained as damage:
                 logger.error("message store: %s; its topic has none any more", damage)
                 what = f"the retained message of topic {damage.topic!r}"

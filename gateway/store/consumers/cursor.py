@@ -25,6 +25,7 @@ from gateway.store.consumers.delivery import (
     RangeSet,
     ReasonToDrop,
     Subscriptions,
+    at_once,
     keep,
 )
 from gateway.store.consumers.held_back import HeldBack
@@ -496,7 +497,7 @@ class Cursor(Taker):
     def _hand_out(
         self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
     ) -> list[Delivery]:
-        deliveries: list[Delivery] = []
+        deliveries, upcoming = list[Delivery](), at_once(upcoming)
         grants: dict[Kind, Grant | None] = {}
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged

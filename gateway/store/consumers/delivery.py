@@ -1,23 +1,34 @@
 """A message as a consumer gets it, by its subscriptions."""
 
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
-from gateway.message import Message
+from gateway.message import Message, content_sizes
 from gateway.selectors import Selector, parse_selector, passing
 from gateway.subscriptions import Subscription
 from wire.topics import matches
 
 ReasonToDrop = Callable[[Message], str | None]
 """Returns why a message that waits is dropped, None: it is not."""
+HAND_OUT_BYTES_MAX = 64 * 1024  # of several messages that are handed out together: they are in memory until sent
 RANGES_MAX = 100  # for each session that is away, of at least 64 bytes; beyond it the newest two become one
 
 
 def keep(_: Message) -> str | None:
     """Drops no message."""
     return None
+
+
+def at_once(upcoming: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+    """Returns the first of some messages, at least one, that are handed out together."""
+    sizes = list(accumulate(content_sizes([message for _, message in upcoming])))
+    return (
+        upcoming if sum(sizes[-1:]) <= HAND_OUT_BYTES_MAX else upcoming[: bisect_right(sizes, HAND_OUT_BYTES_MAX) or 1]
+    )
 
 
 class Grant(NamedTuple):
@@ -52,6 +63,11 @@ class Delivery(NamedTuple):
     def last(self) -> int:
         """The position, as that of the last message of a run."""
         return self.position
+
+    @property
+    def size(self) -> int:
+        """The bytes of its message, as those of a run."""
+        return self.message.content_size
 
     @property
     def last_number(self) -> int:

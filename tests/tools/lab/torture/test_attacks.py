@@ -10,14 +10,31 @@ from tools.lab.torture.attacks.command import MEMORY_MAX_MB, WAIT_MAX_S, Outcome
 from tools.lab.torture.attacks.kinds import ATTACKS
 from tools.lab.torture.attacks.peers import PEERS
 
-ONE_OF_EACH_FILE = ["column-batches", "serial-starts", "serial-fragments", "http-bomb", "proxy-headers", "nats-large"]
+ONE_OF_EACH_FILE = [
+    "column-batches",
+    "serial-starts",
+    "serial-fragments",
+    "http-bomb",
+    "proxy-headers",
+    "nats-large",
+    "expiries",
+]
 
 app = typer.Typer()
 app.command()(attacks)
 
 
 def test_an_attack_is_endured_and_measured() -> None:
-    names = ["pings", "wills", "expiries", "selectors", "link-conditions", "announcements", "slow-health", *ONE_OF_EACH_FILE]
+    names = [
+        "pings",
+        "wills",
+        "expiries",
+        "selectors",
+        "link-conditions",
+        "announcements",
+        "slow-health",
+        *ONE_OF_EACH_FILE,
+    ]
     options = [option for name in names for option in ("--attack", name)]
     result = CliRunner().invoke(app, ["--seconds", "1", *options, "--json"])
     report = json.loads(result.stdout.splitlines()[-1])
