@@ -112,7 +112,9 @@ class Client:
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
-        naming = Naming(services.stream, session.namings, self._namings)
+        naming = Naming(
+            services.stream, session.namings, self._subscribing.namings
+        )  # a method of this client would hold it
         peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
         owner, window = session.holding.owner, beside._window if beside else None
         shift, room = services.shifts.of(owner), services.rooms.of(owner)
@@ -292,8 +294,3 @@ class Client:
         if refused:
             logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
         return refused
-
-    def _namings(self, topic: str) -> list[tuple[str, str]]:
-        """Returns the session's filters that may match a topic name, each with how it names its stream."""
-        own = self._services.log.audience.takers(topic).get(self._session.cursor, ())
-        return [(one.topic_filter, one.naming) for one in (*own, *self._session.shared.values())]

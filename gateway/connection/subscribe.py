@@ -216,6 +216,11 @@ class Subscribing:
                 if matches(topic_filter, message.topic):
                     yield message, grant
 
+    def namings(self, topic: str) -> list[tuple[str, str]]:
+        """Returns the session's filters that may match a topic name, each with how it names its stream."""
+        own = self._services.log.audience.takers(topic).get(self._session.cursor, ())
+        return [(one.topic_filter, one.naming) for one in (*own, *self._session.shared.values())]
+
     async def unsubscribe(self, topic_filters: list[str]) -> list[int]:
         """Returns the reason codes. If it raises sqlite3.Error nothing is unsubscribed.
 
