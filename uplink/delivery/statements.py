@@ -63,7 +63,8 @@ class Statements:
         if self._is_loaded:
             return
         refused = await self._refusals.messages()
-        await self._refusals.discard([one.position for one in refused if one.topic == self._not_made])
+        if not_made := [one.position for one in refused if one.topic == self._not_made]:
+            await self._refusals.discard(not_made)
         for one in refused:
             if is_statement_topic(one.topic) and one.topic != self._not_made:
                 self._lifted.add(one.topic)
