@@ -28,7 +28,6 @@ def test_an_attack_is_endured_and_measured() -> None:
     names = [
         "pings",
         "wills",
-        "expiries",
         "selectors",
         "link-conditions",
         "announcements",
