@@ -23,13 +23,13 @@ from gateway.routes import (
     Window,
     qos2,
 )
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import Step
 from uplink.proxy.dialling import DiallingEnd
 from uplink.proxy.requests import Asked, Requests
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements
 from wire.bulk.reader import Publishes

@@ -4,13 +4,26 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 
+import msgspec
+
 from gateway.routes import REJECTED, MessageLog, Refused, RouteState, Signal, Work
-from uplink.status import RefusedMessage
 from wire.errors import WireError
 
 REFUSED_MOST = 10_000  # beyond it the broker refuses everything, perhaps, and the route stands still
 
 logger = logging.getLogger(__name__)
+
+
+class RefusedMessage(msgspec.Struct, frozen=True):
+    """A message that a route has set aside; ``identity`` is (origin, epoch, seq)."""
+
+    route: str
+    position: int
+    reason: str
+    refused_ms: int
+    topic: str
+    bytes: int
+    identity: tuple[str, int, int]
 
 
 class TooManyRefused(WireError):

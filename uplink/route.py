@@ -8,8 +8,7 @@ from functools import partial
 from typing import Any
 
 from gateway.routes import MessageLog, Sender, Services
-from uplink.batch_cursor import payload_max
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.connect.connections import Connections, wait_until
 from uplink.connect.connector import Accepted, Connector, LinkDown
 from uplink.connect.notes import RouteNotes
@@ -20,8 +19,9 @@ from uplink.delivery.statements import Statements
 from uplink.delivery.suspicion import Suspicion
 from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
+from uplink.outlet.batch_cursor import payload_max
 from uplink.proxy.dialling import DiallingEnd
-from uplink.queue import Outlet, RouteQueue
+from uplink.queue.route_queue import Outlet, RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_5

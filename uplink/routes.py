@@ -9,13 +9,16 @@ from pathlib import Path
 
 from gateway.routes import Endings, MessageLog, RouteState, Services, Signal, Validity
 from uplink.carry import export_backlog
-from uplink.config import AnyRoute, RouteConfig, queue_config, with_streams
+from uplink.config.route import RouteConfig
 from uplink.connect.credentials import validities_of
+from uplink.foreign.config import queue_config
 from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
-from uplink.queue import ROUTE_PREFIX, RouteQueue
+from uplink.queue.route_queue import ROUTE_PREFIX, RouteQueue
+from uplink.queue.status import RouteStatus
+from uplink.reading import AnyRoute, with_streams
+from uplink.refusals import RefusedMessage
 from uplink.route import Route
-from uplink.status import RefusedMessage, RouteStatus
 
 logger = logging.getLogger(__name__)
 

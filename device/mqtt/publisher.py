@@ -4,9 +4,9 @@ The states of a message, and of the broker's session, are in `device.mqtt.states
 """
 
 from device.clock import earliest
+from device.mqtt.content_type import content_type
 from device.mqtt.settings import DISOWNED, PROVEN, SESSION_PROBE, DurableIds, read_setting, remove_setting
 from device.mqtt.states import IN_DOUBT, NEW, OTHER, RESUMED
-from device.readings.payload import content_type
 from flash_store.errors import StoreFull
 from flash_store.log import packet_identifier
 from wire.connection.client import ClientConnection

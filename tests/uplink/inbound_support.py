@@ -8,7 +8,7 @@ from typing import Any
 from gateway.broker import Broker
 from tests.gateway.support import running as running_broker
 from tests.uplink.support import route_config, serving, until
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.route import Route
 from wire.codec.packets import Publish
 

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.message import Message
 from gateway.store import MessageLog
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.route import Route
 
 IN_BATCHES = {"framing": "batch", "batch_max_messages": 10, "batch_max_age_ms": 100}

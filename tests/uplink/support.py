@@ -12,7 +12,7 @@ from paho.mqtt.client import MQTTMessage
 from gateway.message import Message
 from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.connect.notes import RouteNotes
 from uplink.foreign.route import ForeignRoute
 from uplink.route import Route

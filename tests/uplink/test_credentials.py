@@ -25,9 +25,10 @@ from tests.uplink.support import append, get, opened, route_config, running, ser
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.ports import free_port
-from uplink.config import RouteConfig, routes_of
+from uplink.config.route import RouteConfig
+from uplink.config.tls import RouteTlsConfig
 from uplink.connect import credentials
-from uplink.connect.tls import RouteTlsConfig
+from uplink.reading import routes_of
 from uplink.route import Route
 
 MINIMAL = 'name = "gw"\n[store]\npath = "store"\n[[route]]\nname = "up"\n'

@@ -11,7 +11,7 @@ from tools.lab.check.custody import FAIL, CustodyTrial
 from tools.lab.check.subject import Address
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 
 PAGE = (ROOT / "docs/how-to/next-broker.md").read_text()
 ROUTES = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

@@ -17,7 +17,7 @@ from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silen
 from tests.uplink.inbound_support import command, connection_of, receiving, receiving_config, route_of
 from tests.uplink.support import of_3_1_1, route_config, serving, until
 from tests.uplink.test_numbers import STATING, all_statements, left_out
-from uplink.config import RouteNeighbourConfig
+from uplink.config.route import RouteNeighbourConfig
 from uplink.route import Route
 from uplink.routes import Routes
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED, RETAIN_IF_NEW, Publish, Subscribe, Unsubscribe

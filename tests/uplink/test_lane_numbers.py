@@ -15,7 +15,7 @@ from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silen
 from tests.uplink.link_receiver import Receiver, received_from
 from tests.uplink.support import append, get, opened, route_config, running, until
 from tests.uplink.test_reload import steered
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.route import Route
 from uplink.routes import Routes
 from wire.codec.packets import Publish

@@ -22,8 +22,8 @@ from tests.uplink.test_framing import fill, numbers_in
 from tests.uplink.test_reload import steered
 from tests.uplink.test_shape import SELECTED
 from tests.uplink.test_shape import fill as fill_json
-from uplink.config import RouteConfig
-from uplink.lanes.pace import BOUND_FIRST, BackfillPace
+from uplink.config.route import RouteConfig
+from uplink.outlet.pace import BOUND_FIRST, BackfillPace
 from uplink.route import Route
 from uplink.shape import ShapeConfig
 from wire.bulk.column_batch import decode_batch

@@ -15,10 +15,10 @@ from gateway.store.qos2_out import Outgoing
 from tests.gateway.store.support import stored
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.support import append, opened, raw_broker, route_config, until
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.connect.remote import Remote
+from uplink.queue.status import RouteStatus
 from uplink.routes import Routes
-from uplink.status import RouteStatus
 from wire.bulk.column_batch import decode_batch
 
 

@@ -25,8 +25,8 @@ from tests.uplink.support import (
     until,
 )
 from tools.lab.testing.network_link import NetworkLink
+from uplink.queue.watch import Rate
 from uplink.route import Route
-from uplink.watch import Rate
 from wire.backoff import Backoff
 from wire.codec.packets import Publish
 from wire.properties import MESSAGE_EXPIRY_INTERVAL

@@ -10,11 +10,11 @@ from gateway.log_fields import KeyValueFormatter
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.ports import free_port
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
+from uplink.config.server import parse_server, servers_referred_to
 from uplink.connect import connector
 from uplink.connect.notes import FILE
 from uplink.route import Route
-from uplink.server import parse_server, servers_referred_to
 from wire.codec.packets import Connack, Disconnect
 from wire.properties import SERVER_REFERENCE
 from wire.reasons import SERVER_BUSY, SERVER_MOVED, USE_ANOTHER_SERVER

@@ -24,7 +24,7 @@ from tests.uplink.support import get, identity_of, note_session, opened, route_c
 from tests.uplink.test_reload import status, steered
 from tools.lab.testing.network_link import NetworkLink
 from uplink.carry import Imports
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.route import Route
 from uplink.shape import ShapeConfig
 from wire.bulk.column_batch import decode_batch

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from wire.topics import matches
 
 LEVELS = ["a", "b", "", "$x"]

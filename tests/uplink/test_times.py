@@ -11,11 +11,11 @@ from gateway.message import Message
 from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, route_config, running, serving, until
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
+from uplink.config.schedule import Windows, check_window
 from uplink.connect import connector
 from uplink.connect.notes import RouteNotes
 from uplink.route import Route
-from uplink.windows import Windows, check_window
 
 NIGHT = ("* 1-4 * * *",)
 SIZE = 1000  # bytes of a payload

@@ -23,11 +23,11 @@ from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker
 from tests.uplink.support import append, get, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.certificates import Authority
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
+from uplink.config.server import Server, parse_server
+from uplink.config.tls import RouteTlsConfig
 from uplink.connect.remote import IDLE_PER_S
-from uplink.connect.tls import RouteTlsConfig
 from uplink.route import Route
-from uplink.server import Server, parse_server
 from wire.codec.packets import Connack, Puback
 from wire.identity import IDENTITY_PROPERTY, RECEIVE
 

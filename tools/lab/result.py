@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from tools.lab.bench.figure import Figure, table
+from tools.lab.figure import Figure, table
 
 JSON_OPTION = typer.Option("--json", help="Print the result as one JSON object in the last line.")
 

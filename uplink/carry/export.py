@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from gateway.routes import EXPIRED, Backlog, Delivery, LaneCursor, Message, MessageLog
-from uplink.batch import BatchPacker
 from uplink.carry.backlog_file import BacklogWriter, Header
-from uplink.queue import RouteQueue
+from uplink.outlet.batch import BatchPacker
+from uplink.queue.route_queue import RouteQueue
 from wire.bulk.column_batch import SIZE_MAX
 
 READ_MOST = 1000  # messages at once

@@ -13,16 +13,16 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.routes import ANEW_PROPERTY, ConfigError, reason_of
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
+from uplink.config.schedule import Windows
+from uplink.config.server import Server, parse_server, servers_referred_to
 from uplink.connect.budget import Budget
 from uplink.connect.connections import LoginRefused
 from uplink.connect.credentials import Credentials
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote, Step
 from uplink.connect.version import SpokenVersion
-from uplink.queue import RouteQueue
-from uplink.server import Server, parse_server, servers_referred_to
-from uplink.windows import Windows
+from uplink.queue.route_queue import RouteQueue
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
 from wire.identity import KEEP, RECEIVE, WISH_PROPERTY

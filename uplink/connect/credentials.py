@@ -5,6 +5,7 @@ import ssl
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -18,17 +19,32 @@ from gateway.routes import (
     read_secret,
     validities,
 )
-from uplink.config import AnyRoute
-from uplink.connect.tls import TLS_FILES, RouteTlsConfig
+from uplink.config.tls import TLS_FILES, RouteTlsConfig
 from wire.bulk.tls import choose
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 
 
+class Login(Protocol):
+    """The keys of a route, to whatever system, that say how it logs in."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def password_file(self) -> str | None: ...
+
+    @property
+    def tls(self) -> RouteTlsConfig | None: ...
+
+    @property
+    def is_encrypted(self) -> bool: ...
+
+
 class Credentials:
     """One route's password and certificates. Each connection reads the files again, so that they can be renewed."""
 
-    def __init__(self, config: AnyRoute) -> None:
+    def __init__(self, config: Login) -> None:
         self._config = config
 
     def read(self) -> tuple[bytes | None, ssl.SSLContext | None]:
@@ -45,7 +61,7 @@ class Credentials:
         return _make_context(self._config.tls or RouteTlsConfig()) if self._config.is_encrypted else None
 
 
-def check(source: ConfigSource, routes: Mapping[int, AnyRoute]) -> None:
+def check(source: ConfigSource, routes: Mapping[int, Login]) -> None:
     """Notes each file that a route of a configuration file names and that cannot be used."""
     for number, route in routes.items():
         named = [(f"route[{number}].{key}", file) for key, file in files_of(route)]
@@ -58,7 +74,7 @@ def check(source: ConfigSource, routes: Mapping[int, AnyRoute]) -> None:
                     source.add(f"route[{number}].{key}", str(error), may_pass=error.may_pass)
 
 
-def files_of(route: AnyRoute) -> Iterator[tuple[str, str]]:
+def files_of(route: Login) -> Iterator[tuple[str, str]]:
     """Yields the keys with file names in a route's table, and these files."""
     tls = {} if route.tls is None else msgspec.structs.asdict(route.tls)
     files = {key: getattr(route, key, None) for key in ("password_file", "credentials")}
@@ -66,7 +82,7 @@ def files_of(route: AnyRoute) -> Iterator[tuple[str, str]]:
     return ((key, file) for key, file in files.items() if file is not None)
 
 
-def validities_of(routes: Iterable[AnyRoute]) -> list[tuple[str, Validity]]:
+def validities_of(routes: Iterable[Login]) -> list[tuple[str, Validity]]:
     """Returns the validity of the certificate that each route shows; a file that cannot be read now has none."""
     found = []
     for route in routes:
@@ -76,7 +92,7 @@ def validities_of(routes: Iterable[AnyRoute]) -> list[tuple[str, Validity]]:
     return found
 
 
-def private_keys(routes: Sequence[AnyRoute]) -> list[str]:
+def private_keys(routes: Sequence[Login]) -> list[str]:
     """Returns the files with the private keys of routes."""
     return [route.tls.key for route in routes if route.tls is not None and route.tls.key is not None]
 

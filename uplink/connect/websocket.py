@@ -11,8 +11,8 @@ from struct import unpack_from
 from typing import Any, cast
 
 from gateway.routes import CloseCode, FrameError, FrameKind, Frames, encode_frame
+from uplink.config.server import Server
 from uplink.connect.remote import Remote
-from uplink.server import Server
 
 ANSWER_SIZE_MAX = 16 * 1024  # bytes of the server's HTTP response
 FRAME_MAX = 64 * 1024  # bytes of MQTT in a frame that we send

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from gateway.routes import AckBatch, MessageLog, Sender
 from uplink.connect.remote import Remote, Step
-from uplink.delivery.standing import Standing
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
+from uplink.queue.standing import Standing
 from uplink.refusals import TooManyRefused
 from wire.backoff import Backoff
 from wire.bulk.connection import Acknowledgements

@@ -4,7 +4,7 @@ from gateway.routes import Delivery, Flow, Grant, MessageLog, Refused, RefusedRo
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
 from uplink.numbers import is_statement_topic
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
 
 
 class Resend:

@@ -21,12 +21,12 @@ from gateway.routes import (
     Work,
     plain_properties,
 )
-from uplink.batch import encode
-from uplink.batch_cursor import BatchPublish, batch_publish
 from uplink.connect.remote import Remote
 from uplink.delivery.statements import Statements
 from uplink.numbers import part_of_via
-from uplink.queue import RouteQueue
+from uplink.outlet.batch import encode
+from uplink.outlet.batch_cursor import BatchPublish, batch_publish
+from uplink.queue.route_queue import RouteQueue
 from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
 from wire.bulk.property_block import encode_via_property

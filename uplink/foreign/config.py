@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, NonEmpty, errors_in_filter
-from uplink.connect.tls import RouteTlsConfig
+from uplink.config.route import RouteConfig
+from uplink.config.tls import RouteTlsConfig
 from uplink.foreign import names
 from uplink.foreign.balance import BalanceMode, Receivers
 from uplink.foreign.headers import ImportHeaders
@@ -383,3 +384,20 @@ def _errors_in_pattern(values: dict[str, Any], dialect: Dialect) -> Iterator[tup
             Names(dialect).patterns_of(topic_filter)
         except NoName as error:
             yield "topic", str(error)
+
+
+def queue_config(config: RouteConfig | ForeignConfig) -> RouteConfig:
+    """Returns what a route's queue goes by: of a route to a foreign system the keys that it shares with others."""
+    if isinstance(config, RouteConfig):
+        return config
+    return RouteConfig(
+        config.name,
+        config.servers[0],
+        filters=config.filters,
+        shape=config.shape,
+        qos0=config.qos0,
+        inflight_window=config.inflight_window,
+        max_messages=config.max_messages,
+        max_bytes=config.max_bytes,
+        max_age_s=config.max_age_s,
+    )

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from functools import partial
 
 from gateway.routes import REJECTED, Delivery, Message, MessageLog, Refused, Signal
-from uplink.delivery.standing import Standing
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import encode, identity_of
 from uplink.foreign.names import NoName
 from uplink.foreign.transport import Answer, CannotCarry, Parcel, Transport, Verdict
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
+from uplink.queue.standing import Standing
 from uplink.refusals import TooManyRefused
 from uplink.shape import CannotShape
 from wire.backoff import Backoff

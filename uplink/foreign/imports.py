@@ -17,7 +17,7 @@ from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import decode
 from uplink.foreign.names import NoName
 from uplink.foreign.transport import Arrival
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
 from wire.codec.packets import MQTT_5, Publish
 from wire.errors import WireError
 from wire.packet_types import PUBREC

@@ -8,16 +8,15 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway.routes import UNROUTED, ConfigError, MessageLog, Services
-from uplink.config import queue_config
 from uplink.connect.connections import Connections, wait_until
 from uplink.connect.credentials import Credentials
-from uplink.foreign.config import ForeignConfig
+from uplink.foreign.config import ForeignConfig, queue_config
 from uplink.foreign.delivery import Export
 from uplink.foreign.imports import Import
 from uplink.foreign.kinds import transport_for
 from uplink.foreign.transport import Transport, TransportDown
 from uplink.proxy.dialling import DiallingEnd
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
 from uplink.refusals import TooManyRefused
 from wire.backoff import Backoff
 from wire.codec.packets import MQTT_3_1_1

@@ -41,11 +41,11 @@ from gateway.routes import (
     decode_link,
     encode_link,
 )
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.connect.connector import LinkDown
 from uplink.proxy.cover import Cover
 from uplink.proxy.requests import Asked, Requests
-from uplink.queue import RouteQueue
+from uplink.queue.route_queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property

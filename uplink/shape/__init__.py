@@ -1,8 +1,7 @@
 """What a route's rules make of its messages: which of them go out, and with which topic name, QoS and RETAIN."""
 
 from uplink.shape.config import ShapeConfig
-from uplink.shape.shaped_cursor import ShapedCursor
 from uplink.shape.shaper import CannotShape
 from uplink.shape.shaping import Shaping
 
-__all__ = ["CannotShape", "ShapeConfig", "ShapedCursor", "Shaping"]
+__all__ = ["CannotShape", "ShapeConfig", "Shaping"]

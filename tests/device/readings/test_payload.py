@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from device.mqtt.content_type import content_type
 from device.readings import payload, senml, senml_cbor
 from tools.lab.micropython import MicroPython
 
@@ -54,11 +55,11 @@ def test_pack_in_flash_tells_its_own_format(name: str) -> None:
     for count in (1, 23, 24, 200, 300):
         for unix_ms in (None, 1_780_000_000_000):
             pack = payload.encoder(name)("g", [("t", "Cel", 1)] * count, 1, 0, unix_ms)
-            assert payload.content_type(pack) == f"application/senml+{name}"
+            assert content_type(pack) == f"application/senml+{name}"
 
 
 @pytest.mark.parametrize(
     "raw", [b"", b"21.5", b"[1, 2]", b"[", b"\x82\x01\x02", b"\x81\xa1\x61", b"\x98", b"{}", b"\xff"]
 )
 def test_payload_of_the_users_own_is_not_taken_for_senml(raw: bytes) -> None:
-    assert payload.content_type(raw) is None
+    assert content_type(raw) is None

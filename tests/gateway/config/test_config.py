@@ -15,7 +15,8 @@ from gateway.config.schema import (
     allows_anonymous,
 )
 from gateway.errors import ConfigError
-from uplink.config import RouteConfig, decode_routes
+from uplink.config.route import RouteConfig
+from uplink.reading import decode_routes
 
 MINIMAL = 'name = "garage"\n[store]\npath = "store"\n'
 

@@ -8,7 +8,7 @@ import msgspec
 from gateway.config.load import load
 from gateway.config.schema import GatewayConfig, TlsConfig
 from tests.gateway.support import ROOT
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 
 PAGE = ROOT / "docs/how-to/mosquitto.md"
 KEYS = """

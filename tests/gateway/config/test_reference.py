@@ -7,9 +7,10 @@ import msgspec
 from gateway.config import network, schema
 from gateway.config.load import load
 from tools.cli.gateway.reference import PAGE, TABLES, renew
-from uplink.config import FOREIGN, RouteConfig, RouteNeighbourConfig
-from uplink.connect.tls import RouteTlsConfig
+from uplink.config.route import RouteConfig, RouteNeighbourConfig
+from uplink.config.tls import RouteTlsConfig
 from uplink.foreign.config import AmqpIncomingConfig, NatsIncomingConfig
+from uplink.reading import FOREIGN
 from uplink.shape import ShapeConfig
 
 

@@ -9,7 +9,7 @@ from tests.support.scripted_broker import scripted_broker
 from tests.uplink.support import route_config, serving
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.serial_line import SerialLine
-from uplink.connect.tls import RouteTlsConfig
+from uplink.config.tls import RouteTlsConfig
 from uplink.route import Route
 from uplink.routes import Routes
 from wire.codec.packets import Connack

@@ -13,9 +13,9 @@ from typer.testing import CliRunner, Result
 from tests.support.result_shape import COUNTS, ROW, faults_of
 from tools.cli.main import COMMANDS, load, make_app
 from tools.cli.paths import source_root
-from tools.lab.bench.figure import Figure
 from tools.lab.demo.report import Outcome, judge_outcome
 from tools.lab.demo.verdict import OriginVerdict, Verdict
+from tools.lab.figure import Figure
 from tools.lab.result import Judgement, end_bench, end_judged
 
 KINDS = ("bench", "torture", "check", "demo")

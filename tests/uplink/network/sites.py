@@ -16,7 +16,7 @@ from gateway.store import MessageLog, retained
 from tests.gateway.support import LONG_S, tcp_port, until
 from tools.lab.testing.client import Client
 from tools.lab.testing.ports import free_port
-from uplink.config import RouteConfig, RouteNeighbourConfig
+from uplink.config.route import RouteConfig, RouteNeighbourConfig
 from uplink.routes import Routes
 from wire.codec.packets import Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 

@@ -12,7 +12,7 @@ from gateway.errors import ConfigError
 from tests.gateway.support import until
 from tests.uplink.network.sites import RULES, Site
 from tools.cli.gateway.config import read_configuration
-from uplink.config import decode_routes
+from uplink.reading import decode_routes
 from wire.codec.packets import Publish
 
 OPEN = RULES + "allow * publish,subscribe $SYS/STREAM/+/#\n"

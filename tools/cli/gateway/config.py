@@ -31,8 +31,8 @@ from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.store import is_in_memory, why_unusable
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
-from uplink.config import AnyRoute, check_streams, routes_of
 from uplink.connect import credentials
+from uplink.reading import AnyRoute, check_streams, routes_of
 
 MAY_PASS = (errno.EACCES, errno.ENOENT, errno.EROFS)
 """Why a path cannot be used until its disk is mounted, or mounted for writing."""

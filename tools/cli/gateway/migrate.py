@@ -15,8 +15,8 @@ from gateway.errors import ConfigError, GatewayError
 from gateway.store import repair
 from gateway.store.repair import Move
 from tools.cli.failure import failing_on
-from uplink.config import routes_of
 from uplink.connect.credentials import files_of
+from uplink.reading import routes_of
 
 Old = Annotated[Path, typer.Argument(metavar="OLD", help="The configuration file of the gateway as it is.")]
 New = Annotated[

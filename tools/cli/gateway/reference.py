@@ -14,8 +14,8 @@ from msgspec import inspect as schema
 
 from gateway.config import multicast, network, streams
 from gateway.config import schema as config
-from uplink.config import RouteConfig, RouteNeighbourConfig
-from uplink.connect.tls import RouteTlsConfig
+from uplink.config.route import RouteConfig, RouteNeighbourConfig
+from uplink.config.tls import RouteTlsConfig
 from uplink.foreign.config import AmqpConfig, AmqpIncomingConfig, NatsConfig, NatsIncomingConfig
 from uplink.shape import ShapeConfig
 

@@ -11,8 +11,8 @@ from gateway.errors import GatewayError
 from gateway.store.repair import Lost, Report, repair
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, StreamName, chosen, store_folder
-from uplink.config import decode_routes
-from uplink.queue import ROUTE_PREFIX
+from uplink.queue.route_queue import ROUTE_PREFIX
+from uplink.reading import decode_routes
 
 
 def repair_store(

@@ -14,7 +14,7 @@ from tools.cli.columns import printable
 from tools.cli.failure import fail
 from tools.cli.network.faults import findings_in
 from tools.cli.network.plan import Finding, Plan, Site
-from uplink.config import routes_of
+from uplink.reading import routes_of
 
 
 def check(

@@ -13,8 +13,8 @@ from gateway.network.disjoint import disjoint
 from gateway.streams.names import in_rules
 from tools.cli.network.paths import Paths, TwoPaths
 from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
-from uplink.config import RouteConfig
-from uplink.server import parse_server
+from uplink.config.route import RouteConfig
+from uplink.config.server import parse_server
 
 PAIRS_SHOWN = 5
 

@@ -14,8 +14,9 @@ from gateway.config.network import NeighbourConfig
 from gateway.config.schema import GatewayConfig
 from gateway.network.circles import Link
 from gateway.network.zones import Zone
-from uplink.config import AnyRoute, RouteConfig, RouteNeighbourConfig
-from uplink.server import parse_server
+from uplink.config.route import RouteConfig, RouteNeighbourConfig
+from uplink.config.server import parse_server
+from uplink.reading import AnyRoute
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,11 @@ import typer
 
 from tools.cli.failure import failing_on
 from tools.lab.check import report
+from tools.lab.check.chapters import load
 from tools.lab.check.outcome import NoBroker, Outcome
 from tools.lab.check.runner import knock, run
 from tools.lab.check.subject import Address
-from tools.lab.check.suite import Check, load
+from tools.lab.check.suite import Check
 from tools.lab.result import JSON_OPTION, end_judged, quick_option
 
 

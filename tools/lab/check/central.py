@@ -17,7 +17,7 @@ from tools.lab.check.outcome import Failed, NoBroker
 from tools.lab.check.runner import knock
 from tools.lab.check.subject import Address
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
-from uplink.server import parse_server
+from uplink.config.server import parse_server
 
 MESSAGES_USUAL, MESSAGES_QUICK = 5000, 1500
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.cli.paths import source_root
+from tools.lab.check.chapters import load
 from tools.lab.check.report import sentence
-from tools.lab.check.suite import VERSIONS, Check, load
+from tools.lab.check.suite import VERSIONS, Check
 
 FOLDER = Path(__file__).parent
 PAGE = source_root() / "docs/reference/conformance.md"

@@ -1,12 +1,9 @@
 """The list of checks. Each is a coroutine function of the broker under check, with the clauses that it shows."""
 
-import importlib
-import pkgutil
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tools.lab.check import chapters
 from wire.codec.packets import MQTT_3_1_1, MQTT_5
 
 VERSIONS = {"3.1.1": MQTT_3_1_1, "5": MQTT_5}
@@ -25,7 +22,8 @@ class Check:
     arguments: tuple[Any, ...] = ()
 
 
-_checks: list[Check] = []
+registered: list[Check] = []
+"""The checks of the chapters that have been imported."""
 
 
 def check(v3: str = "", v5: str = "", cases: Mapping[str, Any] | None = None) -> Callable[[Function], Function]:
@@ -43,16 +41,9 @@ def check(v3: str = "", v5: str = "", cases: Mapping[str, Any] | None = None) ->
             if not tags:
                 continue
             if cases is None:
-                _checks.append(Check(function.__name__, version, tags, function))
+                registered.append(Check(function.__name__, version, tags, function))
             for case, value in (cases or {}).items():
-                _checks.append(Check(f"{function.__name__}[{case}]", version, tags, function, (value,)))
+                registered.append(Check(f"{function.__name__}[{case}]", version, tags, function, (value,)))
         return function
 
     return register
-
-
-def load() -> list[Check]:
-    """Returns all checks, chapter by chapter."""
-    for module in pkgutil.iter_modules(chapters.__path__, f"{chapters.__name__}."):
-        importlib.import_module(module.name)
-    return list(_checks)

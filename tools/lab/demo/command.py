@@ -23,7 +23,7 @@ from tools.lab.demo.site import DEVICES, QOS, Broker, Site
 from tools.lab.demo.verdict import judge
 from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.process import ProcessFailed
-from uplink.server import parse_server
+from uplink.config.server import parse_server
 
 READINGS = 6_000
 QUICK_READINGS = 1_500

@@ -7,7 +7,7 @@ from gateway.config.errors import ConfigSource
 from gateway.config.load import draft_of
 from tools.cli.network.faults import findings_in
 from tools.cli.network.plan import Plan, Site
-from uplink.config import routes_of
+from uplink.reading import routes_of
 
 TRUSTING = """
 allow * neighbour *

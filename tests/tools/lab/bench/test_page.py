@@ -5,8 +5,8 @@ import typer
 
 from tools.lab.bench.broker import command, fanout, memory, storage
 from tools.lab.bench.broker.page import BEGIN, END, PAGE, renew
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.uplink import command as uplink
+from tools.lab.figure import Figure
 from tools.lab.result import end_bench
 
 FIGURES = [

@@ -14,12 +14,13 @@ import pytest
 
 from tests.house.repository import ROOT
 from tests.support.result_shape import faults_of
+from tools.lab.check.chapters import load
 from tools.lab.check.conformance import MOSQUITTO, mosquitto_faults
 from tools.lab.check.outcome import Outcome
 from tools.lab.check.report import judge
 from tools.lab.check.runner import run
 from tools.lab.check.subject import Address
-from tools.lab.check.suite import Check, load
+from tools.lab.check.suite import Check
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.house.repository import ROOT, modules
+from tools.lab.check.chapters import load
 from tools.lab.check.conformance import PAGE, STANDARDS, mosquitto_faults, page, shown_by, statements
-from tools.lab.check.suite import load
 
 # The tags that stand in code and tests of broker and wire, as "[MQTT-3.1.0-1]" or "[MQTT-3.1.2-24, MQTT-3.2.2-15]".
 TAG = re.compile(r"MQTT-\d[-.\d]*-\d+")

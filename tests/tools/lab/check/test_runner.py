@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import pytest
 
+from tools.lab.check.chapters import load
 from tools.lab.check.outcome import Outcome
 from tools.lab.check.runner import run, run_one
 from tools.lab.check.subject import Address, Broker
-from tools.lab.check.suite import VERSIONS, load
+from tools.lab.check.suite import VERSIONS
 from wire.codec.packets import MQTT_5, Connack, Puback, Publish, Suback, encode
 from wire.properties import SERVER_KEEP_ALIVE
 

@@ -10,7 +10,7 @@ from cloud.landing.batch import to_table
 from cloud.landing.file import Row, join
 from tools.lab.bench.batch.fleet import BME280, DS18B20, FORMATS, START_MS, Sensor, Sent, sent_by_fleet
 from tools.lab.bench.batch.landing import landing
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder, decode_batch
 from wire.bulk.property_block import encode_block, encode_contents, encode_identified_block

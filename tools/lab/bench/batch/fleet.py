@@ -3,8 +3,8 @@
 import random
 from typing import NamedTuple
 
+from device.mqtt.content_type import SENML_CBOR, SENML_JSON
 from device.readings import senml, senml_cbor
-from device.readings.payload import SENML_CBOR, SENML_JSON
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.testing.process import Process
 from wire.codec.packets import Connect, Subscribe
 from wire.connection.server import ServerConnection

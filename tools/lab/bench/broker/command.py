@@ -25,7 +25,7 @@ from tools.lab.bench.broker.processes import (
     mosquitto,
     slow_sync_s,
 )
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.codec.packets import MQTT_5
 

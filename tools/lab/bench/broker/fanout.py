@@ -12,7 +12,7 @@ import typer
 from tools.cli.failure import failing_on
 from tools.lab.bench.broker.disk import sync_s
 from tools.lab.bench.broker.processes import BenchUnavailable, Generator, gateway, mosquitto
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.codec.packets import MQTT_3_1_1, MQTT_5
 

@@ -12,7 +12,7 @@ import typer
 from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Client
 from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, load, mosquitto
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 48, 12, 20

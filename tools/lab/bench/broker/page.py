@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.cli.paths import source_root
-from tools.lab.bench.figure import VERDICT, number
+from tools.lab.figure import VERDICT, number
 
 PAGE = source_root() / "docs/reference/figures.md"
 SIGNS = {"<=": "≤", ">=": "≥"}

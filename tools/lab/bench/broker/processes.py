@@ -16,7 +16,7 @@ from typing import Any
 
 from tools.cli.paths import source_root
 from tools.lab.bench.broker.load import Task
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.strace import slowed
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process, ProcessFailed, process_io, process_times_s

@@ -17,7 +17,7 @@ from tools.lab.bench.broker.client import Client
 from tools.lab.bench.broker.disk import bytes_written
 from tools.lab.bench.broker.load import keep
 from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, load
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.codec.packets import MQTT_3_1_1
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tools.lab.bench.cloud.landing import Fleet
 from tools.lab.bench.cloud.usage import Usage
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.testing.process import ProcessFailed
 
 MESSAGES_A_CPU_SECOND = 80_000

@@ -17,7 +17,7 @@ from tools.lab.bench.cloud.history import history
 from tools.lab.bench.cloud.lake import Lake
 from tools.lab.bench.cloud.landing import DEVICES, FILE_ROWS, Fleet
 from tools.lab.bench.cloud.steady import steady
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 MEMORY_TIMES = 10

@@ -16,7 +16,7 @@ import numpy as np
 from cloud import NoTables, OpenTables
 from tools.lab.bench.batch.fleet import BME280, Sent, sent_by_fleet
 from tools.lab.bench.broker.processes import gateway
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.testing.client import Client
 from tools.lab.testing.process import Process, ProcessFailed
 from wire.properties import CONTENT_TYPE

@@ -13,7 +13,7 @@ from cloud import OpenTables, open_views, select
 from tools.lab.bench.cloud.lake import Lake, without_readings
 from tools.lab.bench.cloud.landing import Fleet
 from tools.lab.bench.cloud.steady import REPEATED_SHARE, ROUNDS
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 
 DEVICES = 10_000
 STEP = 1_000_000

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tools.lab.bench.cloud.lake import Lake, without_readings
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 
 ROUNDS = 3
 REPEATED_SHARE = 100

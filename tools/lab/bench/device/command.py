@@ -13,7 +13,7 @@ import typer
 from tools.cli.failure import failing_on
 from tools.lab.bench.device.figures import BAR_KIB, FROZEN_BAR_KIB, FULL, Bench
 from tools.lab.bench.device.frozen import FrozenUnavailable
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.certificates import Authority

@@ -13,10 +13,10 @@ import typer
 
 from flash_store.log import Log
 from tools.cli.failure import failing_on
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.flash.file_queue import FileQueue
 from tools.lab.bench.flash.metered_flash import MeteredFlash
 from tools.lab.bench.flash.workload import OUTSTANDING, SECTORS, TOPIC, Use, Workload, fill, run
+from tools.lab.figure import Figure
 from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 

@@ -9,8 +9,8 @@ import typer
 
 from tools.cli.failure import failing_on
 from tools.lab import micropython
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.link import real_link, virtual_link
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 BAUD = 115_200

@@ -12,8 +12,8 @@ import typer
 from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
 from tools.lab.bench.broker.processes import BenchUnavailable
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.network import foreign, interest, migration, multicast, rates, requests, streams, tree
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
 

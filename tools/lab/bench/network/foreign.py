@@ -13,7 +13,7 @@ from nats.js.errors import NotFoundError
 from gateway.message import Message
 from gateway.store import MessageLog
 from tools.lab.bench.broker.processes import BenchUnavailable
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from tools.lab.testing.nats import NatsServer, NatsUnavailable
 from tools.lab.testing.ports import free_port
 from uplink.foreign.config import NatsConfig

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from tools.lab.bench.broker.processes import Broker, nats
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import MqttParty, NatsParty, link, made, node, until_it_comes
+from tools.lab.figure import Figure
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
 

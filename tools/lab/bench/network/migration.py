@@ -11,7 +11,7 @@ from gateway.store import SESSION_PREFIX, Cursor, MessageLog, PublishBatch, Save
 from gateway.store.repair import Move
 from gateway.subscriptions import Subscription
 from tools.lab.bench.broker.packets import Publishes
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from wire.codec.packets import MQTT_5
 
 OF_STREAM, FOR_SESSION = 10_000, 100  # so many messages there are in a stream, and for each session

@@ -16,8 +16,8 @@ from tools.cli.multicast.group_socket import open_group_socket
 from tools.lab.bench.broker.client import Counter, Poller, Publisher
 from tools.lab.bench.broker.packets import Publishes
 from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, Broker, gateway, on_core
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import made
+from tools.lab.figure import Figure
 from tools.lab.testing.client import Client
 from tools.lab.testing.lines import StreamLine
 from tools.lab.testing.ports import free_port

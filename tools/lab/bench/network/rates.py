@@ -15,7 +15,6 @@ from tools.lab.bench.broker.processes import (
     nats,
     on_core,
 )
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import (
     Connect,
     link,
@@ -27,6 +26,7 @@ from tools.lab.bench.network.chain import (
     until_it_comes,
 )
 from tools.lab.bench.network.nats_load import NatsCounter, NatsPublisher
+from tools.lab.figure import Figure
 from tools.lab.testing.ports import free_port
 from wire.codec.packets import MQTT_5, Publish
 from wire.properties import USER_PROPERTY

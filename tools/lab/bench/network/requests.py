@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tools.lab.bench.broker.processes import BenchUnavailable, Broker
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import (
     PROBES_S,
     Chain,
@@ -19,6 +18,7 @@ from tools.lab.bench.network.chain import (
     over_nats,
     until_it_comes,
 )
+from tools.lab.figure import Figure
 
 REQUESTERS = 10
 ANSWER_S = 5.0  # a request that has no answer after so long has none

@@ -8,9 +8,9 @@ from tools.lab.bench.broker.client import Client, Poller, Publisher
 from tools.lab.bench.broker.load import keep
 from tools.lab.bench.broker.packets import Publishes
 from tools.lab.bench.broker.processes import gateway
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.network.chain import made
 from tools.lab.bench.network.rates import DRAIN_S, SIZE, WARM_UP_S, WINDOW, Way, in_turns
+from tools.lab.figure import Figure
 from tools.lab.testing.ports import free_port
 from wire.codec.packets import MQTT_5
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gateway.network.announcements import Announcer, Heard, Mark
 from gateway.network.interest import LOCAL, Change, Interest
 from gateway.network.zones import Zone
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 
 ANNOUNCEMENTS_MAX = 1
 SUBSCRIPTIONS, CHANGES = 500, 200

@@ -25,12 +25,12 @@ from tools.lab.bench.broker.processes import (
     load,
     mosquitto,
 )
-from tools.lab.bench.figure import Figure
 from tools.lab.bench.uplink.landed import landed
 from tools.lab.bench.uplink.refusing import RefusingBroker
+from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.ports import free_port
-from uplink.lanes.keeper import BEHIND_S
+from uplink.outlet.keeper import BEHIND_S
 from wire.codec.packets import MQTT_3_1_1
 
 LEAST_TIMES_BRIDGE = {1: 1.2, 2: 1.0}  # by QoS

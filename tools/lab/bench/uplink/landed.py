@@ -9,7 +9,7 @@ from tools.lab.bench.batch.fleet import Sensor, sent_by_fleet
 from tools.lab.bench.broker.client import Poller, Publisher
 from tools.lab.bench.broker.packets import IDENTIFIERS, Publishes
 from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, gateway, lander, mosquitto, on_core
-from tools.lab.bench.figure import Figure
+from tools.lab.figure import Figure
 from wire.codec.packets import MQTT_3_1_1, Publish
 
 LEAST = 200_000  # readings/s

@@ -1,4 +1,4 @@
-"""What operators are told of routes: how each is doing, and which messages it has set aside."""
+"""What operators are told of a route: how it is doing."""
 
 import msgspec
 
@@ -38,15 +38,3 @@ class RouteStatus(msgspec.Struct, frozen=True):
     order: str
     live_messages: int
     backfill_messages: int
-
-
-class RefusedMessage(msgspec.Struct, frozen=True):
-    """A message that a route has set aside; ``identity`` is (origin, epoch, seq)."""
-
-    route: str
-    position: int
-    reason: str
-    refused_ms: int
-    topic: str
-    bytes: int
-    identity: tuple[str, int, int]

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gateway.routes import EXPIRED, Delivery, DeliveryRun, LaneCursor, Message, MessageLog, Piece, Slice
-from uplink.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in
-from uplink.config import RouteConfig
+from uplink.config.route import RouteConfig
 from uplink.numbers import LinkNumbers, numbered
-from uplink.shape import ShapedCursor
+from uplink.outlet.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in
+from uplink.outlet.shaped_cursor import ShapedCursor
 from wire.bulk.column_batch import SIZE_MAX
 from wire.bulk.property_block import encode_block
 from wire.link_numbers import VIA_PROPERTY, join_runs

@@ -1,7 +1,6 @@
-"""The ``[[route]]`` tables of the gateway's configuration file."""
+"""The keys of a route to an MQTT broker: a ``[[route]]`` table without ``kind``."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,32 +8,26 @@ import msgspec
 from gateway.routes import (
     NAME_BYTES_MAX,
     Checked,
-    ConfigSource,
     Count,
     Hops,
     LinkSettings,
     Mode,
     NonEmpty,
     SelectConfig,
-    Table,
     ZoneName,
-    beside,
 )
-from uplink.connect.tls import TLS_FILES, RouteTlsConfig
-from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
-from uplink.server import parse_server
+from uplink.config.schedule import check_window
+from uplink.config.server import parse_server
+from uplink.config.tls import RouteTlsConfig
 from uplink.shape import ShapeConfig
-from uplink.windows import check_window
 from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
-from wire.reserved import STREAM_TOPICS
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
 INFLIGHT_WINDOW_MAX = 65535
 """Packet identifiers of one connection [MQTT-2.2.1]."""
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 BATCH_BYTES_MAX = 8 << 20
-FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig, "amqp": AmqpConfig}
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
 
 
@@ -296,26 +289,6 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
 
 
-AnyRoute = RouteConfig | ForeignConfig
-
-
-def queue_config(config: AnyRoute) -> RouteConfig:
-    """Returns what a route's queue goes by: of a route to a foreign system the keys that it shares with others."""
-    if isinstance(config, RouteConfig):
-        return config
-    return RouteConfig(
-        config.name,
-        config.servers[0],
-        filters=config.filters,
-        shape=config.shape,
-        qos0=config.qos0,
-        inflight_window=config.inflight_window,
-        max_messages=config.max_messages,
-        max_bytes=config.max_bytes,
-        max_age_s=config.max_age_s,
-    )
-
-
 def _errors_in_filters(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for key in ("filters", "subscribe"):
         for topic_filter in values.get(key) or ():
@@ -400,89 +373,3 @@ def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -
                 yield key, f"{one!r}, expected mqtts:// or wss:// as {needs_tls}"
             if key == "broker" and server.is_encrypted and not has_tls:
                 needs_tls = "broker has it"
-
-
-def decode_routes(file: Path, tables: list[Table]) -> list[AnyRoute]:
-    """Checks the ``[[route]]`` tables of a configuration file; relative paths in them start at its folder.
-
-    Raises:
-        ConfigError: names the file, the keys and what was expected, a line for each.
-    """
-    source = ConfigSource(file)
-    routes = routes_of(source, tables)
-    source.raise_errors()
-    return list(routes.values())
-
-
-def check_streams(source: ConfigSource, routes: dict[int, AnyRoute], streams: Sequence[str]) -> None:
-    """Adds an error for each stream that a route names and the gateway has not."""
-    known = ", ".join(map(repr, streams)) or "none: there is no [[stream]]"
-    for number, route in routes.items():
-        if not isinstance(route, RouteConfig):
-            continue
-        if route.stream and route.stream not in streams:
-            source.add(f"route[{number}].stream", f"no stream is named {route.stream!r}, expected one of {known}")
-        for name in (route.neighbour and route.neighbour.streams) or ():
-            if name not in streams:
-                key = f"route[{number}].neighbour.streams"
-                source.add(key, f"no stream is named {name!r}, expected some of {known}")
-
-
-def with_streams(routes: Iterable[AnyRoute], streams: Sequence[str]) -> Iterator[AnyRoute]:
-    """Yields the routes, and behind each link of the default stream its links of other streams.
-
-    Args:
-        routes: the routes as they are configured.
-        streams: the gateway's streams besides the default one.
-    """
-    for route in routes:
-        yield route
-        if not isinstance(route, RouteConfig) or not (route.neighbour and route.neighbour.name) or route.stream:
-            continue
-        for stream in streams if route.neighbour.streams is None else route.neighbour.streams:
-            yield msgspec.structs.replace(
-                route,
-                name=f"{route.name}@{stream}",
-                stream=stream,
-                filters=None,
-                subscribe=(),
-                incoming=list(_conditions_in(stream, route.incoming)),
-                outgoing=list(_conditions_in(stream, route.outgoing)),
-            )
-
-
-def _conditions_in(stream: str, conditions: Iterable[SelectConfig]) -> Iterator[SelectConfig]:
-    prefix = f"{STREAM_TOPICS}{stream}/"
-    for one in conditions:
-        if one.topic.startswith(prefix):
-            yield msgspec.structs.replace(one, topic=one.topic.removeprefix(prefix))
-
-
-def routes_of(source: ConfigSource, tables: list[Table]) -> dict[int, AnyRoute]:
-    """Returns the ``[[route]]`` tables that are right, by their numbers, and notes what is wrong with the others."""
-    found = {number: _route_of(source, table, f"route[{number}]") for number, table in enumerate(tables)}
-    routes = {number: _beside(source.path.parent, route) for number, route in found.items() if route is not None}
-    names: set[str] = set()
-    for number, route in routes.items():
-        if route.name in names:
-            source.add(f"route[{number}].name", f"two routes are named {route.name!r}")
-        names.add(route.name)
-    return routes
-
-
-def _route_of(source: ConfigSource, table: Table, key: str) -> AnyRoute | None:
-    kind = table.get("kind") if isinstance(table, dict) else None
-    if kind is None:
-        return source.struct(table, RouteConfig, key)
-    expected = FOREIGN.get(kind) if isinstance(kind, str) else None
-    if expected is None:
-        kinds = " or ".join(f'"{one}"' for one in FOREIGN)
-        source.add(f"{key}.kind", f"{kind!r}, expected {kinds}, or no kind for a route to an MQTT broker")
-        return None
-    return source.struct(table, expected, key)
-
-
-def _beside(folder: Path, route: AnyRoute) -> AnyRoute:
-    tls = None if route.tls is None else beside(folder, route.tls, *TLS_FILES)
-    files = ("password_file", "credentials") if isinstance(route, NatsConfig) else ("password_file",)
-    return beside(folder, msgspec.structs.replace(route, tls=tls), *files)

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from gateway.routes import Delivery
-from uplink.batch_cursor import BatchCursor
-from uplink.lanes.pace import BackfillPace
+from uplink.outlet.batch_cursor import BatchCursor
+from uplink.outlet.pace import BackfillPace
 
 NUMBERS = 65_535  # packet identifiers
 WINDOW_MOST = NUMBERS // 2  # of each lane, so that there is a number for each delivery

@@ -20,7 +20,7 @@ from gateway.routes import (
     Wanted,
     retained,
 )
-from uplink.heard import HeardInterest
+from uplink.queue.heard import HeardInterest
 
 QOS = 2
 FILTERS_AT_ONCE = 100  # searched for together

@@ -27,8 +27,8 @@ from gateway.routes import (
     RouteState,
     skip_ahead,
 )
-from uplink.config import RouteConfig
-from uplink.lanes.keeper import LaneKeeper
+from uplink.config.route import RouteConfig
+from uplink.outlet.keeper import LaneKeeper
 
 INTERVAL_S = 1.0  # between two looks at the oldest message
 RATE_S = 60.0  # over which the rate of messages that leave the backlog is taken

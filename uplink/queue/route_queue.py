@@ -32,19 +32,20 @@ from gateway.routes import (
     Subscription,
     qos2,
 )
-from uplink.batch import batch_topic
-from uplink.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
-from uplink.config import INFLIGHT_WINDOW_MAX, RouteConfig
-from uplink.heard import AskedFilters, HeardInterest
-from uplink.lanes.keeper import LaneKeeper
-from uplink.lanes.lanes import WINDOW_MOST, Lanes
-from uplink.lanes.pace import BackfillPace
+from uplink.config.route import INFLIGHT_WINDOW_MAX, RouteConfig
 from uplink.numbers import LinkNumbers, is_statement_topic
-from uplink.proxy.owed import OwedRetained
+from uplink.outlet.batch import batch_topic
+from uplink.outlet.batch_cursor import BatchCursor, BatchPublish, batches_in_flight
+from uplink.outlet.keeper import LaneKeeper
+from uplink.outlet.lanes import WINDOW_MOST, Lanes
+from uplink.outlet.pace import BackfillPace
+from uplink.outlet.shaped_cursor import ShapedCursor
+from uplink.queue.heard import AskedFilters, HeardInterest
+from uplink.queue.owed import OwedRetained
+from uplink.queue.status import RouteStatus
+from uplink.queue.watch import BacklogWatch
 from uplink.refusals import Refusals
-from uplink.shape import CannotShape, ShapedCursor, Shaping
-from uplink.status import RouteStatus
-from uplink.watch import BacklogWatch
+from uplink.shape import CannotShape, Shaping
 from wire.codec.packets import MQTT_5
 from wire.link_numbers import statement_topic
 from wire.topics import matches
