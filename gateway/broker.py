@@ -119,7 +119,7 @@ class Broker:
         self.network.streams = tuple(self._common.streams)
 
     def _note_streams(self, names: Iterable[str]) -> None:
-        """A neighbour has these streams: the gateway takes those that it does not have, as far as there is room."""
+        """A neighbour has these streams: the gateway takes each one that it lacks, as far as there is room."""
         refused: list[str] = []
         for name in names:
             if not name or name in self._common.streams or name in self._taken or self._closing:
@@ -170,7 +170,7 @@ class Broker:
             raise
 
     async def close(self) -> None:
-        """Accepts no more clients and disconnects those that are connected; their sessions stay.
+        """Accepts no more clients and disconnects the connected ones; their sessions stay.
 
         What the clients have sent is stored and acknowledged before.
         """

@@ -32,10 +32,11 @@ class Histogram:
 class Counters:
     """What has happened since the start; no number here ever falls.
 
-    ``messages_*`` are PUBLISHes, by QoS; ``packets_*`` are control packets of all kinds. ``payload_bytes_*`` are those
-    of the PUBLISHes, ``bytes_*`` all of MQTT. ``connections_refused`` counts by reason code. ``messages_dropped``
-    counts by the kind of the range that is left in the store. ``beyond_limits`` counts the messages among them
-    that were dropped beyond a limit of their consumer: those of routes, and those of all other consumers.
+    ``messages_*`` are PUBLISHes, by QoS; ``packets_*`` are control packets of all kinds. ``payload_bytes_*`` are the
+    bytes of PUBLISH payloads, ``bytes_*`` all bytes of MQTT. ``connections_refused`` counts by reason code.
+    ``messages_dropped`` counts by the kind of the range that is left in the store. ``beyond_limits`` counts the
+    messages among them that were dropped beyond a limit of their consumer: those of routes, and those of all other
+    consumers.
     """
 
     connections_opened: int = 0
@@ -167,8 +168,8 @@ class LinkStatus:
     (Unix time, 0: it is not known). ``set_aside`` says why it carries no messages ("": it carries them).
     ``waiting_messages`` and ``waiting_bytes`` are what the neighbour has not acknowledged: exact if ``is_counted``, or
     else the most that it can be. ``wanted`` is how many topic filters the neighbour wants here, and ``asked`` how many
-    this gateway wants there. ``refused`` are those that the neighbour refuses, with the reasons, and ``problem`` is why
-    the link is down.
+    this gateway wants there. ``refused`` has the filters that the neighbour refuses, with the reasons, and ``problem``
+    is why the link is down.
 
     Two fields have their defaults unless the store was asked: ``oldest_ms``, when the first gateway accepted the oldest
     message that waits (Unix time, 0: none waits), and ``dropped``, the messages in the consumer's ranges by reason.

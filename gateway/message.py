@@ -23,7 +23,7 @@ TRAVELLING_PROPERTIES = (
 
 OUR_PROPERTIES = (identity.IDENTITY_PROPERTY, identity.RECEIVED_PROPERTY)
 REALTIME_PROPERTY = "hf-realtime"
-"""Of a real-time message between gateways; its value is "1"."""
+"""The property of a real-time message between gateways; its value is "1"."""
 REJECTED_SUFFIX = "-rejected"
 EXPIRY_LONGEST_S = 0xFFFF_FFFF  # that a Message Expiry Interval can say [section 3.3.2.3.3]
 MESSAGE_OVERHEAD = 500  # bytes in memory, roughly
@@ -33,7 +33,7 @@ MESSAGE_OVERHEAD = 500  # bytes in memory, roughly
 class Message:
     """One message.
 
-    ``properties`` are those that subscribers get, without the identity and the provenance, which have fields here.
+    ``properties`` go to subscribers; the identity and the provenance are not among them, and have fields here.
     ``origin`` is empty until the message has an identity. ``received_ms`` (unix time) and ``received_by`` say when and
     where the first gateway accepted it. ``publisher`` is the client identifier that it came from here. ``owner`` is the
     owner that it counts for (``gateway.holdings``) until it is stored.
@@ -227,7 +227,7 @@ def identity_properties(message: Message, identifiers: Sequence[int] = (), hop: 
 def plain_properties(message: Message, identifiers: Sequence[int] = ()) -> dict[int, Any]:
     """Returns the properties of the PUBLISH that sends a message on, as they were published.
 
-    ``identifiers`` are those of the subscriptions that it matches [MQTT-3.3.4-3].
+    ``identifiers`` are the Subscription Identifiers that it matches [MQTT-3.3.4-3].
     """
     travelling = dict(message.properties)
     if message.expires_ms:  # what is left of the interval [MQTT-3.3.2-6]

@@ -164,7 +164,7 @@ class Paces:
 
     def __init__(self, messages_per_s: int | None) -> None:
         self._rate = messages_per_s
-        self._paid_until_s: OrderedDict[str, float] = OrderedDict()  # by owner, those that sent last at the end
+        self._paid_until_s: OrderedDict[str, float] = OrderedDict()  # by owner, the latest sender last
 
     def note(self, owner: str, packets: int) -> None:
         """Counts packets other than acknowledgements."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 NAME_BYTES_MAX = 128
-"""Of the gateway's name: a route's client identifier has both names, and is within ``wire.identity.NAME_BYTES_MAX``."""
+"""The most bytes of a gateway's name: a client identifier of ``wire.identity.NAME_BYTES_MAX`` also has a route's."""
 
 NOT_IN_NAMES = "/+#"
 

@@ -1,4 +1,4 @@
-"""What one connection's messages are beside those that came over links before."""
+"""Which messages of one connection are known already, and which ones conflict with known messages."""
 
 import logging
 

@@ -55,7 +55,7 @@ class Visits:
         self._owner = owner
         self._is_over = False
         self.sessions: dict[str, Session] = {}
-        """By stream, those that this connection has."""
+        """The sessions that this connection has, by stream."""
 
     async def resume(self, will_stream: str, will: Will | None, *, present: bool) -> None:
         """Takes up the sessions that the client has in other streams, or ends them if it had none in its own.

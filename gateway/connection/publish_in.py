@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 class Topics(dict[bytes, str]):
     """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
 
-    Those of statements are not among them, as it depends on each message's identity whether it may be published.
+    Topic names of statements are not among them: each message's identity decides whether it may be published.
     ``origins`` are those of identities that it has brought and may bring; with GATEWAY_MARK, gateways it vouches for.
     """
 
@@ -81,7 +81,7 @@ class Topics(dict[bytes, str]):
 
 
 class Realtime(enum.Enum):
-    """Which of a connection's messages of QoS 0 are real-time ones: none, those that say so, or all."""
+    """Which of a connection's messages of QoS 0 are real-time ones: none, the messages that say so, or all."""
 
     NONE = "none"
     MARKED = "marked"
@@ -98,9 +98,9 @@ class Owned(Protocol):
 class Publisher(Protocol):
     """What the intake needs of a client's session, or of a route that receives messages.
 
-    ``incoming`` has the packet identifiers of QoS 2 messages that are not released, with digests, ``released`` those
-    released a moment ago, if these are noted. ``durable`` says whether these are
-    noted in the store. ``holding`` has the owner that the messages count for.
+    ``incoming`` has the packet identifiers of QoS 2 messages that are not released, with digests, ``released`` has the
+    identifiers released a moment ago, if these are noted. ``durable`` says whether they are noted in the store.
+    ``holding`` has the owner that the messages count for.
     """
 
     @property
@@ -394,8 +394,8 @@ class Intake:
             self._acks.add(lambda: self._received(identifiers, SUCCESS, ""), *work)
 
     def _is_wanted(self, topic: str) -> bool:
-        """Whether a consumer takes a topic; if none does, a server of MQTT 5 says so [section 3.4.2.1]; no client may.
-        A neighbour that sends what a summary asks for is not told: it would keep the message for a consumer.
+        """Decides between SUCCESS and "no matching subscribers"; only a server may send the latter [section 3.4.2.1]. A
+        neighbour that sends what a summary asks for is not told: it would keep the message for a consumer.
 
         The takers are found now, so that they count for this client's slice and not for the commit.
         """

@@ -16,7 +16,7 @@ class Account(Protocol):
     """What counts the messages of a session that are in memory."""
 
     def add(self, size: int, /) -> None:
-        """Counts so many bytes more, or fewer."""
+        """Adds ``size`` bytes, which may be negative."""
 
 
 class RetainedCursor:
@@ -102,7 +102,7 @@ class RetainedCursor:
             call()
 
     async def fetch(self) -> list[Delivery]:
-        """Returns the next messages, when those that it has returned before are sent; none when all are handed out.
+        """Returns the next messages once all earlier ones are sent; none when all are handed out.
 
         Raises sqlite3.Error.
         """

@@ -109,7 +109,7 @@ class FilterTree(Generic[Value]):
         return self._reached(topic_filter, is_each_wide=True)
 
     def _covering(self, topic_filter: str) -> list[Entry[Value]]:
-        """Returns the filters with wildcards that cover a filter, itself too; for a topic name, those that match it."""
+        """Returns the filters with wildcards that cover a filter, itself too, or that match a topic name."""
         levels, is_open = _levels_of(topic_filter)
         found: list[Entry[Value]] = []
         nodes = [self._root]

@@ -1,4 +1,4 @@
-"""The limits over the connections of all listeners, and over those that have not logged in.
+"""The limits over the connections of all listeners, and over the connections that have not logged in.
 
 ::
 

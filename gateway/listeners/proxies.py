@@ -44,7 +44,7 @@ def forwarded_for(headers: Sequence[str], proxies: Proxies) -> str | None:
 
     Args:
         headers: the values of X-Forwarded-For.
-        proxies: those that are believed.
+        proxies: the proxies that are believed.
 
     Raises:
         ValueError: an entry is no address, or there are more proxies than ``PROXIES_MAX``.

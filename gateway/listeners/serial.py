@@ -23,7 +23,7 @@ READ_MOST = 4096
 NOISE_LEAST = 512  # bytes that are not frames; fewer come when a port is opened, or by a corrupt frame now and then
 NOISE_PAUSE_S = 60.0
 RECEIVED_MAX = 64 * 1024  # bytes that the broker has not read; beyond it the link gives the device no credit
-BACKLOG_DRAINED = 1024  # bytes; on a slow line few bytes should wait before those that come next
+BACKLOG_DRAINED = 1024  # bytes; on a slow line few bytes should wait before the next ones
 LINES_AT_ONCE = 20
 LINE_INTERVAL_S = 1.0  # on average: a device must not fill the disk with log lines
 

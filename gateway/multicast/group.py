@@ -35,7 +35,7 @@ CONSUMER_PREFIX = "multicast/"
 FETCH_MOST = 250  # stored messages at a time
 WAITING_MOST = 10_000  # messages of QoS 0 that wait for the socket
 TICK_S = 1.0  # without a datagram for so long, a heartbeat shows receivers what they have missed
-SEND_BUFFER = 1024 * 1024  # bytes, if the system allows so many
+SEND_BUFFER = 1024 * 1024  # bytes, as far as the system allows it
 
 logger = logging.getLogger(__name__)
 

@@ -57,7 +57,7 @@ class GroupKeys:
         self.next_from_s = now_s + self._rotate_s
 
     def hand_out(self) -> list[tuple[int, bytes]]:
-        """Returns number and key of those that a new receiver needs."""
+        """Returns (number, key) of each key that a new receiver needs."""
         self.has_readers = True
         keys = [(self.number, self.key)]
         return [*keys, self.hand_out_next()] if self.next_key is not None else keys

@@ -111,10 +111,10 @@ class Heard:
     """The interest of one neighbour, as it has announced it.
 
     Args:
-        filters: those that it wanted when it was heard last.
+        filters: the filters that it wanted when it was heard last.
         mark: how far it was heard.
 
-    ``filters`` are those that it wants, ``mark`` how far it was heard. ``wanted_again`` are those that it wanted before
+    ``filters`` are what it wants, ``mark`` is how far it was heard. ``wanted_again`` are filters that it wanted before
     the last announcement and wants still, and that it did not want in between: it lacks their retained messages.
     """
 
@@ -130,7 +130,7 @@ class Heard:
         self._texts, self._size = [], 0
 
     def take(self, payload: bytes) -> tuple[list[str], list[str]]:
-        """Takes in a payload; returns the filters that are newly wanted, and those that no longer are.
+        """Takes in a payload; returns the filters that are newly wanted, and the filters that no longer are.
 
         Both are empty while the announcement goes on. Raises BadAnnouncement, and changes nothing then.
         """

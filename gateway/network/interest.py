@@ -158,7 +158,7 @@ class Interest:
 
 
 def changes_for(side: Side, changes: Iterable[Change]) -> tuple[list[str], list[str]]:
-    """Returns the filters that a side is told newly, and those that it is told are wanted no more.
+    """Returns the filters that a side is newly told, and the filters of which it is told that they are wanted no more.
 
     One that comes and goes again among the changes, as when the next one covers it, is in neither list.
     """

@@ -30,9 +30,9 @@ LINK_PROPERTY, HEARD_PROPERTY, RENEW_PROPERTY = "hf-link", "hf-heard", "hf-renew
 ANEW_PROPERTY = "hf-anew"
 """In a CONNECT: the sender's packet identifiers begin anew, and the session goes on without those of earlier ones."""
 INTEREST_TOPIC = RESERVED_TOPICS + "interest"
-"""Of the announcements in which a gateway tells a neighbour that dials it what it wants."""
+"""The topic of the announcements in which a gateway tells a neighbour that dials it what it wants."""
 LINKS_TOPIC = RESERVED_TOPICS + "links"
-"""Of link states, both ways."""
+"""The topic of link states, both ways."""
 
 VERSION = 1
 SELECTS_MAX = 100

@@ -34,10 +34,10 @@ a share, which a neighbour would take for a shared subscription."""
 
 
 TOLD_LEVELS_MAX, TOLD_BYTES_MAX = 128, 4096
-"""Of a topic filter that neighbours are told. Each level takes memory at each gateway of the network."""
+"""The most levels and bytes of a topic filter that neighbours are told. Each gateway keeps each level in memory."""
 GATHER_S = 0.05  # of link states, before circles are looked for
 EARLIER_MAX = 100  # filters that one subscription remembers; beyond it messages may go that are older than it is
-LOOK_PART = 20  # times as long as a look for circles takes, none is taken
+LOOK_PART = 20  # the pause after a search for circles, as a multiple of its duration
 SETTLE_S = 5.0  # in which both ways of a circle carry, so that what is wanted is known along the one that stays
 
 logger = logging.getLogger(__name__)

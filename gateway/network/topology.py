@@ -1,7 +1,7 @@
 """Link states: what the gateways of a network tell each other of their links, so that each one knows them all.
 
 Each end of a link is told by its gateway, in a link state with a serial, to all gateways that links lead to: what is
-news to a gateway goes on over all of its other links, also over those that are set aside. A link counts if both ends
+news to a gateway goes on over all of its other links, also over links that are set aside. A link counts if both ends
 tell of it alike. From the same links each gateway works out the same circles (see `circles`), whichever came first.
 
 The other way would be for each gateway to announce itself with the path that the announcement took, and to look for
@@ -37,12 +37,12 @@ STATES_MAX = 10_000
 """The most link states that a gateway keeps: two for each link of the network. Further ones are not taken in."""
 PAYLOAD_STATES_MAX = 1_000
 PAYLOAD_BYTES_MAX = 1024 * 1024
-"""The most bytes of a payload, before compression: those of as many link states with the longest names."""
+"""The most bytes of a payload, before compression: ``PAYLOAD_STATES_MAX`` link states with the longest names."""
 LINK_NAME_MAX = 256
 SERIAL_MAX = 2**53 - 1
-"""Of a link state: JSON's numbers are exact up to it [RFC 8259 section 6]."""
+"""The highest serial of a link state: JSON's numbers are exact up to it [RFC 8259 section 6]."""
 OWN_SERIAL_MAX = SERIAL_MAX // 2
-"""Of a link state of its own that a gateway hears from others, so that it can tell it anew with a higher one."""
+"""The highest serial that a gateway accepts from others for a link state of its own: it answers with a higher one."""
 REPEATS_MAX = 100
 """How often a gateway tells its link states anew without a change of its links. It is beyond this only if another
 gateway has its name, and both of them would go on for ever."""

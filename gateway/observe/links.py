@@ -125,7 +125,7 @@ class InterestPage:
 
 
 class Links:
-    """All links of a gateway, those that are down too.
+    """All links of a gateway, also the ones that are down.
 
     Args:
         gateway: the gateway's name.

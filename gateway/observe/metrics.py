@@ -87,7 +87,10 @@ LINK_GAUGES: dict[str, tuple[str, Callable[[LinkStatus], float]]] = {
     ),
     "filters_wanted": ("Topic filters that the neighbour wants here.", lambda link: link.wanted),
     "filters_asked": ("Topic filters that this gateway wants of the neighbour.", lambda link: link.asked),
-    "filters_refused": ("Those of them that the neighbour refuses.", lambda link: len(link.refused)),
+    "filters_refused": (
+        "Topic filters that this gateway asked for and the neighbour refuses.",
+        lambda link: len(link.refused),
+    ),
     "backlog_messages": ("Messages that wait for the neighbour.", lambda link: link.waiting_messages),
     "backlog_bytes": (
         "Payload, topic names and properties of the messages that wait for the neighbour, in bytes.",

@@ -56,7 +56,7 @@ class _Sweep:
             self.topic_filters = {retained.EVERY_TOPIC: None}
 
     def is_below(self, topic: str) -> bool:
-        """Whether a topic is one of those that it looks at."""
+        """Whether it looks at a topic."""
         return retained.EVERY_TOPIC in self.topic_filters or _is_below(topic, self.topic_filters)
 
     def tell(self, added: Iterable[str], removed: Iterable[str]) -> None:

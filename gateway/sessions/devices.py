@@ -18,7 +18,7 @@ from gateway.errors import StoreError
 from gateway.store import quarantine, shelf, words_of
 
 FILE, TABLE = "devices.sqlite", "device"
-DEVICES_MAX = 10_000  # those that were away for longest are forgotten first
+DEVICES_MAX = 10_000  # the device that was away for longest is forgotten first
 WRITE_DELAY_S = 30.0  # the changes of this time are written together
 
 Answer = TypeVar("Answer")

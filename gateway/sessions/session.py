@@ -39,13 +39,13 @@ class Session:
     is durable, ``outgoing`` the QoS 2 messages in flight to the client, ``owed`` the retained messages
     to be sent. ``user`` is the user that made it, None without an account. ``link`` has the settings of the link
     whose other end it is, None for the session of an ordinary client;
-    ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` are those of both ends, and ``is_aside``
-    says that the link closes a circle, so that no new messages go over it. ``is_realtime``: the client came through a
-    real-time listener, so no neighbour is told what it wants. Up to ``former_head`` messages were stored
-    when a former process had the session: it may have sent those that wait. ``connection`` and ``sender`` are set while
-    the client is connected. ``left_at`` is the newest position when it left, 0 while it is here. ``unsaved`` has the
-    rows that the store does not have yet, by topic filter, "" for the session itself, each with the number of its last
-    change.
+    ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` has the selectors of both ends, and
+    ``is_aside`` says that the link closes a circle, so that no new messages go over it. ``is_realtime``: the client
+    came through a real-time listener, so no neighbour is told what it wants. Up to ``former_head`` messages were stored
+    when a former process had the session: it may have sent messages that wait now. ``connection`` and ``sender`` are
+    set while the client is connected. ``left_at`` is the newest position when it left, 0 while it is here. ``unsaved``
+    has the rows that the store does not have yet, by topic filter, "" for the session itself, each with the number of
+    its last change.
     """
 
     def __init__(

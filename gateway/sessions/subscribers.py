@@ -249,9 +249,9 @@ class Subscribers:
             self._network.want(topic_filter, session.side)
 
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
-        """Adds a stored session's subscriptions, by topic filter; that of a shared one has its share name.
+        """Adds a stored session's subscriptions, by topic filter; a shared one has its share name in it.
 
-        The settings of a link are those that are configured now.
+        A link gets the settings that are configured now.
         """
         if session.link is not None:
             self.give_link(session, self._network.as_configured(session.link))

@@ -56,7 +56,7 @@ class Wills:
         self._closed = False
 
     def open(self, has_session: Callable[[str], bool]) -> None:
-        """Loads the stored wills. That of a client without a session is published at once."""
+        """Loads the stored wills. The will of a client without a session is published at once."""
         for will in self._log.wills:
             self._keep(will)
             if has_session(will.session):

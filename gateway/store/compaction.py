@@ -37,7 +37,7 @@ ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
 PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
 LOOKED_AT = 1000  # messages, after which the event loop runs
 REST_S, REST_TIMES = 10.0, 20  # between two whole sweeps of a full store: seconds, or times the last one's duration
-READS_TOGETHER = 8  # with an interval between commits, rows of so many reads are rewritten together
+READS_TOGETHER = 8  # with an interval between commits, the rows of this number of reads are rewritten together
 PAUSE_S = 0.005  # between two reads of the file, for the consumers' reads
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Compaction:
         self._closing = False
 
     def note_stored(self, size: int) -> None:
-        """So many bytes of messages have become durable."""
+        """``size`` bytes of messages have become durable."""
         self._stored_bytes += size
         self._unswept_bytes += size
         self._newer_bytes += size
@@ -123,7 +123,7 @@ class Compaction:
         return (self._head() - self._swept, self._unswept_bytes) if self._unswept_bytes >= ROW_BYTES else (0, 0)
 
     def _begin(self, after: int, end: int, behind_bytes: int) -> None:
-        """Begins to sweep between two positions, behind which so many bytes are stored."""
+        """Begins to sweep between two positions; ``behind_bytes`` are stored behind them."""
         if not self._closing and (self._task is None or self._task.done()):
             self._is_whole = after == 0
             self._task = asyncio.get_running_loop().create_task(self._run(after, end, behind_bytes))

@@ -184,7 +184,7 @@ def _tree_of(subscriptions: list[Subscription]) -> SubscriptionTree[Subscription
 
 
 class Endings:
-    """Scans the log for all consumers that have ended, and for those that have other subscriptions than before."""
+    """Scans the log for all consumers that have ended or have other subscriptions than before."""
 
     def __init__(self, log: MessageLog) -> None:
         self._log = log

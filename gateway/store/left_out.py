@@ -150,7 +150,7 @@ class LeftOut:
         return self._between(self._passed + 1, self._read)
 
     def forget_ahead(self) -> None:
-        """The route takes other messages from now on, also of those that wait."""
+        """The route takes other messages from now on, also among the waiting ones."""
         read = self._read
         for stream, runs in list(self._runs.items()):
             self._runs[stream] = [run for run in runs if run[2] <= read]

@@ -235,7 +235,7 @@ class MessageLog:
         self._maintenance.defer(work)
 
     def pin(self, pinned: Pinned) -> None:
-        """Keeps messages until ``unpin``, wherever the cursors are; no effect on those that are already evicted."""
+        """Keeps messages until ``unpin``, wherever the cursors are; no effect on messages that are already evicted."""
         self._consumers.pin(pinned)
 
     def unpin(self, pinned: Pinned) -> None:

@@ -153,7 +153,7 @@ class Maintenance:
         self._commits.submit(works).add_done_callback(lambda done: self._written(work, done))
 
     def note_written(self, done: list[tuple[Any, Work]]) -> None:
-        """Counts the retained messages in a commit's results and works, and plans to remove those that expire."""
+        """Counts the retained messages in a commit's results and works, and plans to remove messages that expire."""
         for result, work in done:
             if isinstance(work, Keep | ForgetCopies | MaintenanceWrite):
                 self.retained = Extent(self.retained.topics + result.topics, self.retained.bytes + result.bytes)

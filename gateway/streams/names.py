@@ -60,7 +60,7 @@ def is_stream_name(name: str) -> bool:
 
 
 def check_served(stream: str, served: Container[str]) -> None:
-    """Raises BadStream unless a stream is among those that are served here."""
+    """Raises BadStream unless a stream is served here."""
     if stream not in served:
         raise BadStream(f"no stream {stream!r} is served here")
 

@@ -384,7 +384,7 @@ class Cursor(Taker):
             self.tally.note_dropped(position, message)
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
-        """The log evicts its oldest messages: those that wait will not be handed out."""
+        """The log evicts its oldest messages: a message that waits will not be handed out."""
         last = messages[-1][0]
         async with self.fetching:
             if self.tally.counts and self.waiting_from < last:
@@ -416,7 +416,7 @@ class Cursor(Taker):
         return []
 
     async def _take_held_back(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        """Hands out held-back messages that the fetching member may have, and drops those that no member may have."""
+        """Hands out held-back messages that the fetching member may have, and drops what no member may have."""
         changes = self._changes
         if changes != self._considered:
             untaken = {topic for topic in self.held_back if not self.may_be_taken(topic)}

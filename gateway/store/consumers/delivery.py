@@ -89,7 +89,7 @@ def grants_apart(subscriptions: Sequence[Subscription], message: Message, own: G
     first. Clients with a handler for each identifier, as Node-RED, cannot read a PUBLISH with several of them.
 
     Args:
-        subscriptions: those that match the message.
+        subscriptions: the subscriptions that match the message.
         message: the message.
         own: how it is taken by all of them together. The first copy has its QoS [MQTT-3.3.4-2].
     """

@@ -146,8 +146,8 @@ class LaneCursor(RunCursor):
     def drop_up_to(self, position: int, keeps: Callable[[Message], bool]) -> None:
         """Drops the messages that wait up to a position, from now on, as the cursor comes to them: ``unrouted``.
 
-        ``keeps`` says which ones are handed out all the same. So are those that a former process may have handed out:
-        they may have arrived.
+        ``keeps`` says which ones are handed out all the same. So are messages that a former process may have handed
+        out: they may have arrived.
         """
         self._unrouted_up_to, self._keeps = position, keeps
 

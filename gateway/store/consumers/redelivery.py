@@ -28,11 +28,11 @@ class Redelivery:
 
     @property
     def packet_identifiers(self) -> set[int]:
-        """Those of all that wait."""
+        """The packet identifiers of all deliveries that wait."""
         return {packet_identifier for _, packet_identifier in self.waiting}
 
     def add(self, packet_identifiers: set[int], in_flight: Mapping[int, InFlight]) -> None:
-        """Adds those of some deliveries that are in flight and do not wait yet."""
+        """Adds the deliveries that are in flight and do not wait yet."""
         for packet_identifier in (packet_identifiers - self.packet_identifiers) & in_flight.keys():
             heapq.heappush(self.waiting, (in_flight[packet_identifier][0], packet_identifier))
 

@@ -171,7 +171,7 @@ class Consumers:
                 yield names, waiting
 
     def pin(self, pinned: Pinned) -> None:
-        """Keeps messages until ``unpin``, wherever the cursors are; no effect on those that are already evicted."""
+        """Keeps messages until ``unpin``, wherever the cursors are; no effect on messages that are already evicted."""
         for position in pinned.positions:
             if position > self.gone:
                 self._pinned.setdefault(position, []).append(pinned)
@@ -193,7 +193,7 @@ class Consumers:
         self._keepers.remove(keeper)
 
     def keep_softly(self, keeper: Keeper) -> None:
-        """Keeps the messages behind a keeper's position too, though no consumer gets them: an eviction is no drop."""
+        """Asks to keep the messages behind a keeper's position; evicting them is not recorded as a drop."""
         self._soft_keepers.append(keeper)
 
     def unsaved(self) -> list[tuple[str, int, int]]:

@@ -100,7 +100,7 @@ class DeliveryRun:
 
     @property
     def qos(self) -> int:
-        """That of all its deliveries."""
+        """The QoS, the same for every delivery."""
         return self.grant.qos
 
     @property
@@ -115,21 +115,21 @@ class DeliveryRun:
 
     @property
     def last_number(self) -> int:
-        """That of its last delivery."""
+        """The number of its last delivery."""
         return self.taken + len(self)
 
     @property
     def packet_identifier(self) -> int:
-        """That of its first delivery."""
+        """The packet identifier of its first delivery."""
         return self.taken % self.identifiers + 1
 
     @property
     def packet_identifiers(self) -> list[int]:
-        """Those of all its deliveries."""
+        """The packet identifiers of all its deliveries."""
         return self.packet_identifiers_of(0, len(self))
 
     def packet_identifiers_of(self, first: int, end: int) -> list[int]:
-        """Those of its deliveries from one to another."""
+        """The packet identifiers of its deliveries from ``first`` up to but not ``end``."""
         begin = (self.taken + first) % self.identifiers + 1
         if begin + end - first <= self.identifiers + 1:
             return list(range(begin, begin + end - first))

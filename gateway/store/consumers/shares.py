@@ -31,7 +31,7 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """The messages of one share that wait, and those that are in flight.
+    """The messages of one share that wait, and the messages that are in flight.
 
     ``excess`` is how many messages that wait, and how many bytes of these, are to be dropped, as of the last
     ``settle``. Where bytes decide, it is an estimate.

@@ -95,7 +95,7 @@ class Taker:
         """Whether a stored message is for this consumer."""
         return any(message.qos or one.takes_qos_0 for one in self.granting(position, message))
 
-    def granting(self, position: int, message: Message) -> list[Subscription]:  # those that take it
+    def granting(self, position: int, message: Message) -> list[Subscription]:
         if self.closed or message.publisher in self.not_from:
             return []
         matching = self._log.audience.takers(message.topic).get(self, ())

@@ -19,7 +19,7 @@ from gateway.store.tables.log_rows import Part
 
 
 def identifiers_used(in_flight: Mapping[int, InFlight], taken: int) -> int:
-    """Returns how many packet identifiers are in use after so many messages, in order with those that were dropped."""
+    """Returns how many packet identifiers are in use after ``taken`` messages; a dropped message takes one too."""
     for _, _, _, before in in_flight.values():
         return taken - before
     return 0
@@ -43,7 +43,7 @@ class Tally:
         topics: counts the messages below topic filters with a limit, None where there are none.
 
     ``noticed`` is an upper estimate of the backlog, also while nothing is counted. ``changed`` is called whenever the
-    count has changed, None: nothing is called. ``shares`` are ``topics`` and ``origins``, those that there are.
+    count has changed, None: nothing is called. ``shares`` are ``topics`` and ``origins``, as far as there are any.
     ``arrived`` is how many messages have ended their flight since the start.
     """
 
@@ -186,7 +186,7 @@ class Tally:
             self._tell()
 
     def give(self, backlog: Backlog, other: "Tally") -> None:
-        """Messages that wait here wait for another consumer from now on. Both count exactly, and share their shares."""
+        """Moves waiting messages to the other lane's count; both lanes must be counting."""
         assert self._counted is not None and other._counted is not None
         self._counted.subtract(backlog.bytes, backlog.messages)
         other._counted.add(backlog.bytes, backlog.messages)

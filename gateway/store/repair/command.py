@@ -136,7 +136,7 @@ def _check_ours(path: Path) -> None:
     """Raises StoreError if the file says that it is something else."""
     pages = Pages(path)
     if pages.header_damaged or pages.wal_damaged or not pages.count:
-        return  # the lost bytes may be those that say what it is
+        return  # the lost bytes may be the ones that say what it is
     application_id, version = pages.kind
     if application_id != schema.APPLICATION_ID:
         raise StoreError(f"message store {path}: not a message store")

@@ -76,7 +76,7 @@ class Checkpoints:
         self._copy(self._writer)
 
     def note_written(self, pages: int) -> None:
-        """A commit wrote about so many pages; called by the thread that commits."""
+        """A commit wrote about this number of pages; called by the thread that commits."""
         self._pages += pages
         self._commits += 1
         if self._commits % COMMITS_PER_LOOK == 0 and self._size() > self._room_bytes:

@@ -14,7 +14,7 @@ from gateway.errors import StoreError
 from gateway.store.sqlite.disk import words_of
 
 MAKING, READY, OLD = "repairing", "repaired", "damaged"
-COMPANIONS = ("", "-wal", "-shm")  # a database's file and those that SQLite keeps beside it
+COMPANIONS = ("", "-wal", "-shm")  # a database's file and the files that SQLite keeps beside it
 
 
 def begin(folder: Path) -> Path:

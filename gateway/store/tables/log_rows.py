@@ -4,8 +4,8 @@ A row's ``body`` is MessagePack, deflated if ``deflated`` says so: an array of p
 PUBLISHes as they came, or one message field by field, or a gap: positions whose messages were taken out because no
 consumer needed them, or were lost before a repair. The first element of a part says which.
 
-A row has the positions ``last - count + 1`` to ``last``, and the next row those that follow. ``seq`` is the last
-sequence number that this store has given up to there. ``crc`` covers everything else in the row (``log_row_crc``).
+A row has the positions ``last - count + 1`` to ``last``, and the next row has the positions that follow. ``seq`` is the
+last sequence number that this store has given up to there. ``crc`` covers everything else in the row (``log_row_crc``).
 
 The table ``compacted`` says how many messages were taken out of a row, which positions alone cannot tell.
 """
@@ -405,9 +405,7 @@ class Gaps:
         return sum(self._gone[bisect_left(self._lasts, first) : bisect_right(self._lasts, last)])
 
     def reach(self, after: int, messages: int, end: int) -> int:
-        """Returns the position up to which there are so many messages behind another one; ``end`` if there are
-        fewer.
-        """
+        """Returns the position up to which there are ``messages`` behind ``after``; ``end`` if there are fewer."""
         reached = after + messages
         for index in range(bisect_right(self._lasts, after), len(self._lasts)):
             if reached >= end or self._lasts[index] - self._gone[index] > reached:

@@ -136,7 +136,7 @@ class Flow:
 
 
 def load_flows(connection: sqlite3.Connection) -> list[Flow]:
-    """Returns all flows, also those that are done, in the order in which they began."""
+    """Returns all flows, also the ones that are done, in the order in which they began."""
     rows = connection.execute("SELECT * FROM flow ORDER BY rowid")
     return [_flow_from(row) for row in rows]
 

@@ -190,8 +190,8 @@ class Search(NamedTuple):
     """What a filter matches of the retained messages up to the position ``since``.
 
     Messages behind it are not found: they are delivered as they were published. ``after`` is the name with which the
-    piece before ended, "" for the first piece. Those of the publishers ``not_from`` are not found, and only those of
-    ``publisher`` if one is given. The filter may be EVERY_TOPIC.
+    piece before ended, "" for the first piece. Messages of the publishers ``not_from`` are not found, and only messages
+    of ``publisher`` if one is given. The filter may be EVERY_TOPIC.
     """
 
     topic_filter: str
@@ -314,7 +314,7 @@ def source_of(connection: sqlite3.Connection, topic: str) -> Source | None:
 
 
 def read(connection: sqlite3.Connection, topics: Iterable[str], most: int) -> dict[str, tuple[int, Message] | None]:
-    """Returns position and message by topic, None for a topic without one: of the first topics that fit so many bytes.
+    """Returns position and message by topic, None for a topic without one: of the first topics within ``most`` bytes.
 
     At least one topic is in the result. Raises CorruptRetained.
     """

@@ -5,7 +5,8 @@ A row of ``seen`` has the numbers ``chunk * CHUNK`` to ``chunk * CHUNK + CHUNK -
 stored (Unix time). When the row was written, the table had all that the log has up to ``position``.
 
 A row of ``seen_digest`` has the numbers ``slice * SLICE`` to ``slice * SLICE + SLICE - 1``: the digests, DIGEST bytes
-each, of those that have a bit, in their order. A slice is smaller than a chunk: a save writes little for each origin.
+each, of the numbers that have a bit, in their order. A slice is smaller than a chunk: a save writes little for each
+origin.
 """
 
 import sqlite3
