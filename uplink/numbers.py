@@ -49,10 +49,10 @@ from wire.link_numbers import (
 )
 from wire.properties import CONTENT_TYPE
 
-ORIGINS_MOST = 200  # in a statement, roughly: with so many the next one is due
+ORIGINS_MOST = 200  # in a statement, roughly: with this number the next one is due
 ORIGINS_KEPT_MOST = 1000  # while no statement can be made; with more of them the numbers so far stay without one
 RANGES_MOST = 200  # in a statement
-RUNS_MOST = 1000  # of messages that were left out, in a statement; with so many the next one is due
+RUNS_MOST = 1000  # of messages that were left out, in a statement; with this number the next one is due
 LOOK_AGAIN_S = 5.0  # at what is acknowledged: some deliveries end without an acknowledgement
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class LinkNumbers:
         self._consumer, self._place = cursor.consumer, cursor.place
         self._has_backfill = has_backfill
         self._before = self._behind = ""  # a number in hf-via
-        # Whether there are other messages than statements, among those that are due, and behind them.
+        # Whether there are other messages than statements: among the due ones, and behind them.
         self._has_due_news = self._has_news = True  # not known at the start
         self._is_due, self._is_acknowledged = Signal(), Signal()
         self._left_out = None if cursor.is_backfill else left_out
@@ -114,7 +114,7 @@ class LinkNumbers:
                 self._log.save_with(self._place, self.save)
 
     def forget_ahead(self) -> None:
-        """The route takes other messages than before, also of those that wait: what it leaves out is found anew."""
+        """The route takes other messages than before, also among the waiting ones: what it leaves out is found anew."""
         if self._left_out is not None:
             self._left_out.forget_ahead()
             self._unseen = self._cursor.position, self._log.head
@@ -193,7 +193,8 @@ class LinkNumbers:
         return len(encode_via_property(longest))
 
     def count(self, messages: Iterable[tuple[Message, int]]) -> None:
-        """Messages with their numbers, in order, are about to be sent; those that go for the first time count."""
+        """Messages with their numbers, in order, are about to be sent; a message counts when it goes for the first
+        time."""
         if not self.is_stating:
             return
         now = self._now
@@ -227,7 +228,7 @@ class LinkNumbers:
 
     @property
     def is_said(self) -> bool:
-        """Whether statements cover all that was sent so far but statements, or there are none."""
+        """Whether every sent message is covered by a statement; True if statements are off."""
         now = self._log.routes.numbering_of(self._place)
         if not self.interval_s or now is None:
             return True

@@ -38,8 +38,8 @@ class Refusals:
         consumer: the name of the route's cursor.
         state: the route's state, which counts them.
 
-    ``due`` are those that are to be sent again, by position; ``is_due`` is set while there are any. ``when_asked`` is
-    called when an operator asks for that.
+    ``due`` has the messages that are to be sent again, by position; ``is_due`` is set while there are any.
+    ``when_asked`` is called when an operator asks for that.
     """
 
     def __init__(self, log: MessageLog, consumer: str, state: RouteState) -> None:

@@ -214,7 +214,7 @@ class Route:
             answers.set_aside(unanswered[0], f"the broker ends the connection over it: {remote.ended.result()}")
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
-        """Returns what takes the broker's messages, None if there are no subscriptions, and were none."""
+        """Returns what takes the broker's messages, None if the route neither has nor had subscriptions."""
         has_any = self.config.receives or self._notes.note.subscribed or self.queue.asked.filters
         if self._services is None or not has_any or accepted.client.protocol_level != MQTT_5:
             return None

@@ -212,7 +212,7 @@ class Routes:
             )
 
     def status(self) -> list[RouteStatus]:
-        """Returns how all routes are doing, those that are no longer configured last."""
+        """Returns how all routes are doing; routes that are no longer configured come last."""
         configured = [route.queue.status(route.problem) for route in self._serving.values()]
         return configured + [queue.status("it is no longer configured") for queue in self._left.values()]
 

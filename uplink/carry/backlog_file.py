@@ -76,7 +76,7 @@ class BacklogWriter:
         self._write(HEADER, msgspec.json.encode(header))
 
     def add(self, batch: bytes, messages: int) -> None:
-        """Appends a column batch of so many messages."""
+        """Appends a column batch of ``messages`` messages."""
         self._write(BATCH, batch)
         self._batches += 1
         self._messages += messages

@@ -128,12 +128,12 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     them may match the same topic name: some brokers, such as mosquitto, send a message once for each filter."""
 
     qos0: Literal["store", "online", "drop"] = "store"
-    """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores those that the filters
-    match, and the route sends them at QoS 1. Connected local subscribers still get them at QoS 0 at once, and no
-    session keeps them. If the store, the publisher's share of it or what a `[[topic]]` without `"discard_old"` may have
-    is full, such a message is dropped for the route (`rejected`), since its publisher cannot be told. `"online"`: the
-    route sends them at QoS 0 while it is connected, as it always does with those that a neighbour wants. `"drop"`: it
-    does not send them."""
+    """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores them if the filters match,
+    and the route sends them at QoS 1. Connected local subscribers still get them at QoS 0 at once, and no session keeps
+    them. If the store, the publisher's share of it or what a `[[topic]]` without `"discard_old"` may have is full, such
+    a message is dropped for the route (`rejected`), since its publisher cannot be told. `"online"`: the route sends
+    them at QoS 0 while it is connected, as it always does with messages that a neighbour wants. `"drop"`: it does not
+    send them."""
 
     order: Literal["strict", "live_first"] = "strict"
     """In which order messages go. `"strict"`: as they were stored. `"live_first"`: fresh messages go first, and what
@@ -163,11 +163,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The topic name of the batches, `holdfast/batch/GATEWAY/ROUTE` if it is left out."""
 
     batch_max_messages: Annotated[int, msgspec.Meta(ge=1, le=MESSAGES_MAX)] | None = None
-    """The most messages in a batch, 500 if it is left out. It leaves as soon as it has so many."""
+    """The most messages in a batch, 500 if it is left out. A full batch leaves at once."""
 
     batch_max_bytes: Annotated[int, msgspec.Meta(ge=1, le=BATCH_BYTES_MAX)] | None = None
     """The most bytes of payload, topic name and properties in a batch, before compression, unless a single message has
-    more; 262,144 if it is left out. It leaves as soon as it has so many."""
+    more; 262,144 if it is left out. A full batch leaves at once."""
 
     batch_max_age_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How long a message waits for others before its batch leaves, in milliseconds; 1000 if it is left out."""

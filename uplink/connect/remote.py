@@ -22,7 +22,7 @@ MAXIMUM_PACKET_SIZE = 16 * 1024  # bytes: the broker only has acknowledgements t
 IDLE_PER_S = 5000  # packets that answer nothing, and pieces of packets, that are read in a second
 IDLE_BURST_S = 1.0  # the packets of this time are read at once; then reading pauses until half of it is paid for
 BACKLOG_MAX = 1024 * 1024  # bytes; while the broker leaves more unread it may send less that answers nothing
-IDLE_WITH_BACKLOG = 100  # times as much counts a packet then
+IDLE_WITH_BACKLOG = 100  # the cost of a packet while the backlog is large
 
 Step = Packet | Acknowledgements | Publishes
 """A packet that the broker sent, or many acknowledgements of success or messages at once."""
@@ -214,7 +214,7 @@ class Remote(asyncio.Protocol):
         self._idle_until_s = max(self._idle_until_s, self._loop.time()) + costs / IDLE_PER_S
 
     def _pause(self, wait_s: float) -> None:
-        """Lets other tasks run, for so many seconds at least."""
+        """Lets other tasks run, for at least ``wait_s`` seconds."""
         assert self._transport is not None
         if not self._is_paused:
             self._transport.pause_reading()

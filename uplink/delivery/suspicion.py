@@ -60,10 +60,10 @@ class Suspicion:
         self._singly = 0  # answers until many messages may be in flight
         self._has_set_aside = self._is_proved = False
         self._unblamed: set[int] = set()  # positions of messages that are to go once more
-        self._gone_again: set[int] = set()  # … and of those that have
+        self._gone_again: set[int] = set()  # positions of messages that have gone once more
 
     def note_answer(self) -> set[int]:
-        """The broker has answered messages. Returns the positions of those that are to go once more now."""
+        """The broker has answered messages. Returns the positions of the messages that are to go once more now."""
         self._unanswered = 0
         if self._position not in self._gone_again:
             self._ends = 0

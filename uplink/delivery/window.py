@@ -96,7 +96,7 @@ class RouteWindow(Window):
     def publish(
         self, message: Message, grant: Grant, packet_identifier: int | None = None, *, dup: bool = False
     ) -> bool:
-        """Returns False for a message that was set aside, or comes from there, and for a batch whose halves go instead.
+        """Returns False if not sent: set aside, already known to the broker, or a batch to be split.
 
         Raises TooManyRefused, WireError.
         """
@@ -224,8 +224,8 @@ class RouteWindow(Window):
             return None
 
     def shape_all(self, flow: Flow, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        """Returns stored messages of a flow, each with its position, as the route sends them, but for those that are
-        set aside.
+        """Returns stored messages of a flow, each with its position, as the route sends them, without the ones set
+        aside.
 
         Raises TooManyRefused.
         """

@@ -234,8 +234,8 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
     `"all"`: each of the `receivers` has acknowledged it as well. EMS: `delivery_mode`."""
 
     stream: NonEmpty | None = None
-    """The JetStream stream that takes the messages; the server refuses those that another one would take. It is needed
-    with `delivery_mode = "all"` and for `balance`."""
+    """The JetStream stream that takes the messages; the server refuses messages that another stream would take. It is
+    needed with `delivery_mode = "all"` and for `balance`."""
 
     receivers: tuple[NonEmpty, ...] = ()
     """The names of the JetStream consumers that receive the messages."""
@@ -243,7 +243,7 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
     balance: BalanceMode = "none"
     """How messages are shared among the `receivers`: the name of the chosen one is the last token of the subject.
     `"none"`: each message is for all of them, and no name is added. `"round_robin"`: one after the other. `"weighted"`:
-    the one with the fewest messages that it has not acknowledged. `"sorted"`: the lowest name of those that are there.
+    the one with the fewest messages that it has not acknowledged. `"sorted"`: the lowest name among the present ones.
     EMS: `lb_mode`."""
 
     subscribe_mode: SubscribeMode = "cover"

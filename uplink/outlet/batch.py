@@ -18,7 +18,7 @@ from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 RUNS_MOST = 1000  # of numbers of the link in a batch, so that hf-via is no longer than a text of MQTT may be
 
 PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
-"""Those of a PUBLISH with a batch."""
+"""The properties of a PUBLISH with a batch."""
 
 
 class PackedBatch(NamedTuple):
@@ -153,7 +153,7 @@ def messages_in(piece: Piece) -> int:
 
 
 def first_of(pieces: Iterable[Piece], messages: int) -> list[Piece]:
-    """Returns the first deliveries, so many or all of them."""
+    """Returns the first deliveries, up to ``messages`` of them."""
     found: list[Piece] = []
     for piece in pieces:
         if messages <= 0:

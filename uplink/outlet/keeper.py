@@ -1,4 +1,4 @@
-"""Which messages of a route are backfill: those that waited too long to be live ones."""
+"""Decides which messages of a route are backfill: they waited too long to be live ones."""
 
 import time
 from collections import deque

@@ -40,7 +40,7 @@ class LaneSource(Protocol):
 
 
 class _Lane:
-    """One lane. ``numbers`` are those that this lane's deliveries have here, by the numbers that they have there."""
+    """One lane. ``numbers`` maps the lane cursor's packet identifier to the one used on the line."""
 
     def __init__(self, source: LaneSource) -> None:
         self.source = source

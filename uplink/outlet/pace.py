@@ -101,7 +101,7 @@ class BackfillPace:
         self._credit = min(CREDIT_MOST, self._credit + self._earned * messages)
 
     def note_backfill(self, publishes: int, messages: int) -> None:
-        """Messages of the backfill go, in so many PUBLISHes."""
+        """``messages`` of the backfill go, in ``publishes`` PUBLISHes."""
         self._credit = max(0.0, self._credit - messages)
         if self._rate is not None:
             self._tokens -= messages

@@ -17,11 +17,11 @@ class Cover:
             self._wanted.put(topic_filter, True)
         self._tree: FilterTree[bool] = FilterTree()
         self.filters: dict[str, None] = {}
-        self._changes: dict[str, bool] = {}  # of the cover: filters that it has now, and those that it no longer has
+        self._changes: dict[str, bool] = {}  # by filter: whether the cover gained it or lost it
         self._renew()
 
     def change(self, added: Sequence[str], removed: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Changes the interest; returns the filters that the cover has now, and those that it no longer has."""
+        """Changes the interest; returns the filters that the cover has gained, and the filters that it has lost."""
         self._changes = {}
         for topic_filter in added:
             self._wanted.put(topic_filter, True)

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class Asked(NamedTuple):
     """The topic filters of one packet.
 
-    ``ends_others``: it ends all subscriptions of the session but those that were asked for over this connection.
+    ``ends_others``: it ends all subscriptions of the session except the ones asked for over this connection.
     """
 
     topic_filters: list[str]

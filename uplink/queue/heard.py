@@ -94,7 +94,7 @@ class HeardInterest:
         self._heard.begin()
 
     def take(self, payload: bytes, position: int) -> tuple[list[Subscription], list[str]]:
-        """Takes in an announcement; returns the new subscriptions, and the filters of those that have ended.
+        """Takes in an announcement; returns the new subscriptions, and the filters of the ended ones.
 
         They are durable no later than any message that is stored from now on. No message up to the position waits for
         the neighbour. Raises BadAnnouncement.
@@ -133,7 +133,7 @@ class HeardInterest:
 class AskedFilters:
     """The topic filters for which a route has asked an ordinary broker since the note of the route was saved.
 
-    After a crash the broker's session may have them, so that the route ends those that it has no use for.
+    After a crash the broker's session may have them, so that the route ends subscriptions that it has no use for.
 
     Args:
         log: the gateway's store.

@@ -1,7 +1,7 @@
-"""The retained messages that a route owes its next broker: what new filters match of those that are stored here.
+"""The retained messages that a route owes its next broker: the stored ones that new filters match.
 
-New filters are those of a route that begins, those that its configuration newly has, and those that its neighbour newly
-wants, which has no SUBSCRIBE with which it could ask. The route searches for them, and sends them beside the new
+New filters are all filters of a route that begins, filters new in its configuration, and filters that its neighbour
+newly wants, which has no SUBSCRIBE with which it could ask. The route searches for them, and sends them beside the new
 messages, as a session's `RetainedCursor` does. They are noted in the store, and before that the search is: a search
 that a restart interrupts begins anew, for all filters, but what it has noted is owed once.
 """

@@ -206,7 +206,7 @@ class RouteQueue:
 
     @contextlib.contextmanager
     def unselected(self) -> Iterator[None]:
-        """Has the cursor hand out all messages in the ``with`` block, also those that the rules leave out."""
+        """Has the cursor hand out all messages in the ``with`` block, also messages that the rules leave out."""
         self.watch.select(None)
         try:
             yield
@@ -345,7 +345,7 @@ class RouteQueue:
 
     @property
     def cursors(self) -> list[LaneCursor]:
-        """Those of both lanes, or the one that there is; the one with the oldest messages first."""
+        """The cursors of both lanes, the backfill's first; without a backfill the only one."""
         return [self.cursor] if self.backfill is None else [self.backfill, self.cursor]
 
     def _configured_filters(self) -> tuple[str, ...]:
@@ -357,7 +357,7 @@ class RouteQueue:
             self.owed.want(filters)
 
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
-        """Takes the messages that other filters match, from now on and among those that wait.
+        """Takes the messages that other filters match, from now on and among the waiting ones.
 
         Messages that wait and that none of these filters matches leave ranges ``ended``.
         """
@@ -412,7 +412,7 @@ class RouteQueue:
         return self._log.routes.has_session(self.consumer)
 
     def _subscriptions(self, filters: tuple[str, ...]) -> list[Subscription]:
-        """Returns the subscriptions to these filters, and to those that a neighbour wants."""
+        """Returns the subscriptions to these filters, and to the filters that a neighbour wants."""
         takes_qos_0 = self._qos_0 == "store"
         sent = (*filters, self._statement_topic) if filters or self.interest.side else ()
         always = [Subscription(one, 2, 0, retain_as_published=True, takes_qos_0=takes_qos_0) for one in sent]

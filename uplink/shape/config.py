@@ -33,11 +33,11 @@ class ShapeConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """Whether they keep their RETAIN flag. With `"clear"` they go without it, so that the broker retains none."""
 
     where: NonEmpty | None = None
-    """Which of them are sent: those that pass this [selector](selectors.md), such as
+    """Sends only messages that pass this [selector](selectors.md), such as
     `json.value.temperature > 30 AND json.unit = 'C'`."""
 
     every: Count | None = None
-    """Sends one of so many messages of each topic name: the first, and then every so many."""
+    """Sends every n-th message of each topic name, beginning with the first; this is n."""
 
     dead_band: float | None = None
     """Sends a message only if a number in its payload differs by at least this from the one that was sent last for its

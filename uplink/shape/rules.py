@@ -21,7 +21,7 @@ class DeadBand(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One rule: how it selects messages, and what it makes of those that are sent."""
+    """One rule: how it selects messages, and how it changes the ones that are sent."""
 
     topic_filter: str
     template: Template | None

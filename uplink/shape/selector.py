@@ -1,4 +1,4 @@
-"""Which messages a route leaves out: those that a rule's condition, its count or its dead band does not let through."""
+"""Leaves out messages that a rule's condition, its count or its dead band does not let through."""
 
 import math
 from collections import OrderedDict
@@ -9,9 +9,9 @@ from uplink.shape.json_path import elements_of, find
 from uplink.shape.rules import DeadBand, Rule, Rules
 
 TOPICS_MAX = 10_000
-"""The topic names of which something is remembered; of those that were longest without a message it is forgotten."""
+"""The most topic names with remembered values; the name that was longest without a message is forgotten first."""
 NUMBERS_MAX = 16
-"""The series of numbers remembered of each; a message with more of them is sent."""
+"""The most series of numbers remembered for each topic name; a message with more of them is sent."""
 
 
 class _Topic:
