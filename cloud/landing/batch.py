@@ -15,7 +15,7 @@ from wire.primitives import Reader, encode_varint
 from wire.properties import USER_PROPERTY, decode_properties
 
 LINKS_MAX = 32
-"""The most numbers of links that a message lands with: each is a row of the tables. No chain has so many gateways."""
+"""The most numbers of links that a message lands with: each is a row of the tables. No chain of gateways is so long."""
 _KINDS = {"B": pa.uint8(), "H": pa.uint16(), "I": pa.uint32(), "Q": pa.uint64(), "q": pa.int64()}
 
 

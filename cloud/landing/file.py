@@ -76,7 +76,7 @@ _REPEATED += [f"{_LINKS}.{name}" for name in ("epoch", "gateway", "route")]
 _COUNTING = ("seq", "received_ms", "landed_ms", f"{_LINKS}.number")
 _ENCODINGS = {**dict.fromkeys(_COUNTING, "DELTA_BINARY_PACKED"), "payload": "DELTA_LENGTH_BYTE_ARRAY"}
 _ZSTD_LEVEL = 2
-"""Of the fast levels the best one for payloads that are alike."""
+"""The best one of the fast levels for payloads that are alike."""
 _PAGE_BYTES = 4 << 20
 """Each page is compressed by itself: what many devices have in common comes again far behind."""
 

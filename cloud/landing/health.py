@@ -21,7 +21,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 class Metrics:
-    """What a lander counts. The names and meanings are those that `/metrics` shows."""
+    """What a lander counts. `/metrics` shows the same names and meanings."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

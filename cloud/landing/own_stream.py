@@ -102,7 +102,7 @@ def encode_packets(packets: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def decode_packets(runs: Iterable[tuple[int, int, int]], rows: int) -> np.ndarray:
-    """Returns the packet identifier of each of so many rows, 0 where it has none. Raises ValueError for a bad run."""
+    """Returns the packet identifier of each of ``rows`` rows, 0 where it has none. Raises ValueError for a bad run."""
     packets = np.zeros(rows, np.uint16)
     for row, packet, count in runs:
         if min(row, packet - 1, count - 1, rows - row - count, PACKETS_MAX + 1 - packet - count) < 0:

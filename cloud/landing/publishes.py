@@ -24,9 +24,9 @@ from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY, decode_pro
 from wire.topics import check_topic_name
 
 FIRST_BYTE = 0x32
-"""Of the PUBLISHes that become rows together: QoS 1, neither DUP nor RETAIN."""
+"""The first byte of PUBLISHes that become rows together: QoS 1, neither DUP nor RETAIN."""
 PACKET_SIZE_MAX = 3 + 16_383
-"""Bytes of the largest one: its length has two digits."""
+"""Bytes of the largest such PUBLISH: its length has two digits."""
 LEAST = 16
 """Fewer PUBLISHes are read one by one, which is faster."""
 

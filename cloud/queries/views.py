@@ -15,7 +15,7 @@ def name_in_sql(table: Table) -> str:
 
 
 def views() -> dict[str, str]:
-    """Returns the query of each view by its name, those that others build on first."""
+    """Returns the query of each view by its name; a view comes before the views that build on it."""
     return dict(_VIEW.findall(VIEWS_FILE.read_text()))
 
 

@@ -125,9 +125,9 @@ turns AS (
     FROM (
         SELECT *, row_number() OVER (PARTITION BY gateway, route ORDER BY stated_at, seq) AS turn FROM statements)),
 filling AS (SELECT DISTINCT gateway, route FROM turns WHERE last_turn > settled_turn),
--- What is known of the numbers of each link, as the fewest intervals: those that arrived, those that statements cover,
--- those that are settled, and those that wait for an operator by the newest statement. Up to a number n in an interval, n + rest numbers are in
--- the intervals of a kind.
+-- What is known of the numbers of each link, as the fewest intervals, by kind: arrived, covered by statements, settled,
+-- and waiting for an operator by the newest statement. Up to a number n in an interval, n + rest numbers are in the
+-- intervals of a kind.
 spans AS (
     SELECT kind, gateway, route, epoch, lo, hi,
         CAST(1 - lo + coalesce(sum(hi - lo + 1) OVER (PARTITION BY kind, gateway, route, epoch ORDER BY lo
@@ -212,7 +212,7 @@ judges AS (
                 ORDER BY hop, coalesce(numbers, 0) DESC, gateway, route) AS place
         FROM weighed)
     WHERE place = 1),
--- What statements say of a hole, by route: how many messages did not arrive of those that they count around it.
+-- What statements say of a hole, by route: how many of the messages that they count around it did not arrive.
 claims AS (
     SELECT origin, epoch, lo, gateway, route,
         CAST(least(sum(CAST(greatest(messages - arrived, 0) AS DOUBLE)), 9e18) AS BIGINT) AS missing

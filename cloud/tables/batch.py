@@ -52,8 +52,8 @@ PART_ROWS = 250_000
 
 
 class Counts(NamedTuple):
-    """The rows of a batch by kind. The `new` ones were decoded. `readings` counts their records, and `statements` those
-    of them that are statements of routes."""
+    """The rows of a batch by kind. The `new` ones were decoded. `readings` counts their records, and `statements` how
+    many of them are statements of routes."""
 
     new: int
     duplicates: int
@@ -243,8 +243,8 @@ class _Wanted:
     """Finds by the statistics of data files which of them may hold messages in suspect intervals.
 
     suspects: the intervals in their order.
-    batches: those that have added the messages. The ledger joins the intervals of many batches, so these alone would
-        leave thousands of files to read.
+    batches: the batches that have added the messages. The ledger joins the intervals of many batches, so these alone
+        would leave thousands of files to read.
     """
 
     def __init__(self, suspects: list[Suspect], batches: list[Interval]) -> None:

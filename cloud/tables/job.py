@@ -59,7 +59,7 @@ class LedgerLost(Exception):
 class Report(msgspec.Struct):
     """What one run did. `rows_in` = `new` + `duplicates` + `quarantined`.
 
-    `set_aside` has the landing files that cannot be used, and `missing` those that a lander wrote and that are gone.
+    `set_aside` has the landing files that cannot be used, and `missing` the ones that a lander wrote and that are gone.
     `taken_back` has the batches whose rows were deleted because they were interrupted and could not go on.
     """
 
@@ -92,7 +92,7 @@ def ingest(
     landing: the folder with the landing files: a path, or the URL of a part of an object store, s3://BUCKET/PREFIX.
     tables: the folder with the tables, a path or a URL. It is made where it does not exist.
     cache: the folder for Delta's jars, as `open_session` takes it.
-    decoders: Python files with decoders of one's own. Those of installed packages are used too.
+    decoders: Python files with decoders of one's own. Decoders of installed packages are used too.
 
     Raises BadDecoder when such a file or package cannot be used, ValueError for a bad URL, FileNotFoundError when there
     is no landing folder, another OSError when a folder or an object store cannot be used, SparkMissing when Spark does

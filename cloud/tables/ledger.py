@@ -5,8 +5,8 @@ batches that hold its identity. When many batches have added theirs, neighbours 
 that are recent within their 64 batches, older ones within their 4,096. So the ledger grows with origins and gaps, and
 hardly with time.
 
-Before neighbours become one, their rows go to `arrivals`. It is read only for messages that come again after so many
-batches, and names the batches that brought them.
+Before neighbours become one, their rows go to `arrivals`. It is read only for messages that come again after that, and
+names the batches that brought them.
 """
 
 from collections import defaultdict
@@ -108,7 +108,7 @@ MERGING = {
 
 
 def merge(tables: Tables, table: Table, least: int = _MERGE_FILES) -> None:
-    """Makes a table of intervals small again once batches have added so many files to it."""
+    """Makes a table of intervals small again once batches have added ``least`` files to it."""
     files = tables.files(table)
     if len(files) < least:
         return

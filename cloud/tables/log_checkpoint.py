@@ -64,9 +64,9 @@ def encode(actions: Iterable[dict[str, Any]]) -> bytes:
 
 
 def parse(content: bytes) -> tuple[list[dict[str, Any]], pa.ChunkedArray]:
-    """Returns the actions in a checkpoint, or in a part of one, but those that removed a file; these as they are.
+    """Returns the actions of a checkpoint, or of a part of one; removals of files come apart, as they were read.
 
-    A table of many small commits has tens of thousands of them. They say nothing of what it holds now.
+    A table of many small commits has tens of thousands of removals. They say nothing of what it holds now.
 
     Raises pyarrow's errors for a corrupt one.
     """

@@ -212,7 +212,7 @@ def _pick(landed: Landed, verdicts: Numbers, verdict: int) -> Landed:
 
 
 def _chunks(rows: pa.Table, bytes_max: int) -> Iterable[tuple[int, int]]:
-    """Yields (first row, number of rows) of pieces with so many bytes of payloads at most, or of one row."""
+    """Yields (first row, number of rows) of pieces with at most ``bytes_max`` bytes of payloads, or of one row."""
     sizes = np.cumsum(pc.binary_length(rows["payload"]).to_numpy())
     first = 0
     while first < rows.num_rows:

@@ -97,7 +97,7 @@ def next_files(files: Sequence[_Sized]) -> list[_Sized]:
 
 
 def find_missing(recorded: pa.Table, files: Iterable[str]) -> list[SetAside]:
-    """Returns the numbers that no landing file has, between those that a lander has used.
+    """Returns the numbers that no landing file has, between numbers that a lander has used.
 
     A lander numbers its files without holes, so a file with such a number was lost. `recorded` has `lander` and
     `number` of the files that were taken, `files` are the names of the others.

@@ -129,8 +129,8 @@ class Tables:
         self.append(table, [write_rows(self.of(table), table, batch, table.of_values(rows))], transaction)
 
     def compact(self, table: Table, least: int = _SMALL_FILES) -> None:
-        """Makes one file of small ones, if there are so many, so that reading a table takes as long after a year as
-        after a day."""
+        """Makes one file of small ones, if there are at least ``least``, so that reading a table takes as long after a
+        year as after a day."""
         small = [file for file in self.files(table) if file.rows < _SMALL_ROWS]
         if len(small) >= least:
             self.replace(table, small, self.read_files(table, small))
@@ -198,7 +198,7 @@ class Tables:
         self.delete(table, ["batch"], lambda rows: pc.equal(rows["batch"], batch), has_batch)
 
     def discard_uncommitted(self, table: Table, batch: int) -> None:
-        """Deletes the files of a batch that was interrupted, but those that a version of the table has."""
+        """Deletes the files of a batch that was interrupted, except files that a version of the table has."""
         log = self._log(table)
         listed = [entry.name for entry in log.folder.walk() if PurePath(entry.name).name.startswith(name_start(batch))]
         # After the listing: a later job that has taken over has files of this batch, and its turn in the log before.

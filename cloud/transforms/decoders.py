@@ -48,7 +48,7 @@ def decode_messages(
 ) -> list[Outcome]:
     """Returns the outcome of each message, in their order.
 
-    own: decoders of one's own. The first one that takes a message comes before those that are built in.
+    own: decoders of one's own. The first one that takes a message comes before the built-in ones.
     births: the births of Sparkplug B that explain messages of other batches.
     """
     choices: dict[tuple[str, str | None], _Decode | OwnDecoder] = {}
@@ -120,7 +120,7 @@ def _decode_own(own: OwnDecoder, message: Message) -> list[Record]:
 
 
 def _decode_many(own: OwnDecoder, messages: list[Message]) -> list[Outcome]:
-    """Returns the outcomes of a decoder of whole batches; if it fails, those that it has for each message alone."""
+    """Returns the outcomes of a decoder of whole batches; if it fails, decodes each message alone."""
     small = [message for message in messages if len(message.payload) <= PAYLOAD_MAX]
     try:
         answers = list(load_function(own)(small))

@@ -55,7 +55,7 @@ class Landed(NamedTuple):
         return self._replace(problems=pa.array(texts, pa.string()))
 
     def slice(self, first: int, length: int) -> "Landed":
-        """Returns so many messages from a place on."""
+        """Returns ``length`` messages from the place ``first`` on."""
         return self._replace(
             messages=self.messages.slice(first, length),
             received_at=self.received_at.slice(first, length),

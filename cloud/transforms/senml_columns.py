@@ -24,7 +24,7 @@ from cloud.transforms.senml import COUNT_MAX, RELATIVE_MIN_S, NotSenml
 _BYTES_MAX = 65_536
 """The most bytes that a plain pack may resolve to."""
 _AT_ONCE = 1024
-"""So many payloads are parsed before their fields become columns: few enough for their objects to stay in the cache."""
+"""Payloads that are parsed before their fields become columns: few enough for their objects to stay in the cache."""
 _TIME, _SPAN = pa.timestamp("us", "UTC"), pa.duration("us")
 _Count = Annotated[int, Meta(ge=0, le=COUNT_MAX)]
 Places: TypeAlias = npt.NDArray[np.int64]
@@ -51,7 +51,7 @@ _decode_pack = msgspec.json.Decoder(list[_Plain]).decode
 
 
 class _Fields(NamedTuple):
-    """The fields of packs by columns: of each record, and below, of each pack, those that its first record alone has.
+    """The fields of packs by columns. First block: one entry a record. Second block: one entry a pack.
 
     `has_base` says of each record whether it has a base field. A missing count is negative, a missing number NaN.
     """

@@ -71,7 +71,7 @@ def _prove(file: StoredFile) -> str | None:
     try:
         if file.sha256 is not None:
             return (
-                "" if digest_of(file.folder, file.name) == file.sha256 else "its bytes are not those that were written"
+                "" if digest_of(file.folder, file.name) == file.sha256 else "its bytes are not the ones that were written"
             )
         return _prove_pages(file)
     except FileNotFoundError:

@@ -50,7 +50,7 @@ ORDER = {
 class Upkeep(msgspec.Struct):
     """What one run did: `merged` files became `written` ones, and `deleted` files were no longer needed.
 
-    `forgotten` messages were deleted, and so many `landing_files`.
+    `forgotten` and `landing_files` count deleted messages and deleted landing files.
 
     `kept_back` says why landing files stay that are old enough: a line for each lander.
     """
@@ -77,8 +77,8 @@ def maintain(
     It may be killed at any time.
 
     spark, cache: as `ingest` takes them.
-    landing_days: deletes landing files that the tables have held for so many days, but those that a lander needs. With
-        None all stay.
+    landing_days: deletes landing files that the tables have held for this number of days, except files that a
+        lander needs. With None all stay.
     devices: devices whose messages and readings are deleted.
 
     Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
@@ -129,7 +129,7 @@ def _groups(files: list[DataFile]) -> Iterator[list[DataFile]]:
 
 
 def _delete_landing_files(tables: Tables, landing: Storage, age: timedelta, upkeep: Upkeep) -> None:
-    """Deletes the landing files that the tables have held for so long, but those that their lander needs."""
+    """Deletes the landing files that the tables have held for ``age``, except files that their lander needs."""
     before = datetime.now(UTC) - age
     condition = (pc.field("status") == INGESTED) & (pc.field("recorded_at") < before)
     rows = tables.rows(LANDING_FILES, ["file", "sha256"], condition)

@@ -184,7 +184,7 @@ class _Verifier:
             StoredFile(folder, file.place, file.size, (file.tags or {}).get(SHA256))
             for file in self._tables.files(table)
         ]
-        return self._prove("the bytes of data files are those that were written", table, files)
+        return self._prove("data files have the bytes that were written", table, files)
 
     def _prove(self, what: str, table: Table, files: list[StoredFile]) -> Check:
         proof = prove_bytes(files, full=self._full)
@@ -311,7 +311,7 @@ class _Verifier:
                 others.append(f"{file} is not the file that was ingested")
             elif _count(_without(described.streams(), self._known(described.streams()))):
                 lacking.append(f"{file} has messages that the ledger lacks")
-        yield _check("manifests are those that were ingested", LANDING_FILES, others)
+        yield _check("each manifest is the one that was ingested", LANDING_FILES, others)
         yield _check("the messages of each manifest", LEDGER, lacking)
         yield _check("landing files can be used", LANDING_FILES, unusable)
         yield self._prove("the bytes of landing files are those of their manifests", LANDING_FILES, stored)

@@ -40,7 +40,7 @@ class Fleet:
         self._sent: list[Message] = []
 
     def draw(self, count: int) -> list[Message]:
-        """Returns about so many messages in random order, some of them once more or in conflict with earlier ones."""
+        """Returns about ``count`` messages in random order, some of them once more or in conflict with earlier ones."""
         messages = [self._draw() for _ in range(count)]
         if self._chance.random() < 0.5:
             messages += self._take_trip()
@@ -95,7 +95,8 @@ class Fleet:
         return Message(plain._replace(topic="telemetry/x", content_type=SENML, payload=payload), found)
 
     def _take_trip(self) -> list[Message]:
-        """Returns a gateway's statement, and of its new device's messages those that do not come later or never."""
+        """Returns a gateway's statement, and the messages of its new device, without the ones that come later or
+        never."""
         name = f"trip-{len(self.trips)}"
         last = self._chance.randint(2, 12)
         reasons = {seq: self._chance.choice(("expired", "evicted")) for seq in range(1, last + 1)}
@@ -230,7 +231,7 @@ class History:
 
 
 def _joined(gaps: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Makes one gap of those that follow each other for one reason: a statement may name them one by one."""
+    """Makes one gap of gaps that follow each other for one reason: a statement may name them one by one."""
     joined: list[tuple[Any, ...]] = []
     for origin, epoch, lo, hi, *kind in gaps:
         if joined and joined[-1][:2] == (origin, epoch) and joined[-1][3] == lo - 1 and joined[-1][4:] == (*kind,):

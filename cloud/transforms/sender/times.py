@@ -13,9 +13,9 @@ from datetime import datetime
 from cloud.transforms.record import ABSOLUTE_TIME_S, TIME_MAX_S, Message
 
 BEFORE_DAYS = 31
-"""A bare number is a time up to so many days before the message was got: senders that store for longer are rare."""
+"""How many days before the message was got a bare number can still be a time: few senders store for longer."""
 AFTER_DAYS = 1
-"""A bare number is a time up to so many days after it: the sender's clock may be wrong by its zone."""
+"""How many days after it a bare number can still be a time: the sender's clock may be wrong by its zone."""
 _DAY_US = 86_400_000_000
 _UNITS_US = (1_000_000, 1_000, 1, 0.001)  # of seconds, ms, µs and ns
 _NUMBER_MAX = 1e20

@@ -41,7 +41,7 @@ class RunningLander:
         wait_until(lambda: sum(text in line for line in self.lines) >= times, f"{text!r} in {self.lines}")
 
     def wait_for_held(self, messages: int) -> None:
-        """Returns when it holds so many messages; it has to have a port for metrics."""
+        """Returns when it holds ``messages`` messages; it has to have a port for metrics."""
         port = next(line for line in self.lines if "/metrics" in line).split()[-1]
         wanted = f"holdfast_lander_held_messages {messages}.0"
 

@@ -85,7 +85,7 @@ class Visit:
                 return
 
     def receive_pubacks(self, count: int) -> None:
-        """Returns when so many messages were acknowledged over this connection, and a SUBSCRIBE behind them answered.
+        """Returns when ``count`` messages were acknowledged over this connection, and a SUBSCRIBE behind them answered.
 
         The lander sends the SUBSCRIBE behind messages to which it has given identities.
         """

@@ -50,7 +50,7 @@ def stated(
     left_out: Sequence[LeftOutRuns] = (),
     **change: Any,
 ) -> Row:
-    """The message with a statement, which has the number behind those that it covers."""
+    """The message with a statement, which has the number behind the covered ones."""
     about = gateway, "central", LINK_EPOCH, statement, first, last
     said = Statement(*about, list(origins), list(ranges), list(refused), backfill, list(left_out))
     message = row(statement, gateway, encode_statement(said))._replace(

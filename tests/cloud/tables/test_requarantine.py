@@ -1,4 +1,4 @@
-"""Messages in quarantine are decoded again: those that a decoder of today decodes join `readings`, once."""
+"""Messages in quarantine are decoded again: messages that a decoder of today decodes join `readings`, once."""
 
 import shutil
 from pathlib import Path

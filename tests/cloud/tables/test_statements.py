@@ -1,4 +1,4 @@
-"""Statements of routes become rows of their own tables, once, and only those that a route can have made."""
+"""Statements become rows of their own tables, once, and only if a route can have made them."""
 
 import shutil
 

@@ -64,7 +64,7 @@ def test_many_packs_have_their_own_records(seed: int) -> None:
 
 
 def compare(payloads: list[bytes | None]) -> None:
-    """Compares the records of payloads with those that each has alone."""
+    """Compares the records of payloads with the records of each payload alone."""
     by_columns = resolve_plain(payloads, KIND).to_pylist()
     columns = payloads, ["t"] * len(payloads), ["application/senml+json"] * len(payloads)
     one_by_one = decode_payloads(*columns).field("records").to_pylist()

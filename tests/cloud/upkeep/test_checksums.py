@@ -89,8 +89,8 @@ def test_a_flipped_bit_in_a_table_or_a_landing_file_is_a_fault_of_verify(lake: L
     path = lake.folder / "readings" / file.place
     flip(path, 8 * (path.stat().st_size // 2))
     (fault,) = (one for one in verify(lake.spark, lake.landing, lake.folder, full=True) if not one.holds)
-    assert (fault.check, fault.table) == ("the bytes of data files are those that were written", "readings")
-    assert fault.detail == f"{file.place}: its bytes are not those that were written"
+    assert (fault.check, fault.table) == ("data files have the bytes that were written", "readings")
+    assert fault.detail == f"{file.place}: its bytes are not the ones that were written"
     flip(path, 8 * (path.stat().st_size // 2))
     landed = min(lake.landing.glob("*.parquet"))
     flip(landed, 800)
