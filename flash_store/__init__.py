@@ -1,6 +1,6 @@
 """A power-fail-safe store of messages on raw flash. Format: `SPEC.md`. Design: docs/explanation/flash-store.md.
 
-Other folders import only from these modules; a board loads only those that it uses.
+Other folders import only from these modules; a board loads only what it uses.
 
     flash_store.log               Log: append, acknowledge, messages
     flash_store.errors            StoreError and those below it

@@ -1,6 +1,6 @@
 """MQTT 3.1.1 and 5.0 and the serial link, without IO and without a clock.
 
-Other folders import only from these modules; a board loads only those that it uses. `wire.codec.packets` and
+Other folders import only from these modules; a board loads only what it uses. `wire.codec.packets` and
 `wire.bulk` are for CPython: they load everything.
 
     wire.codec                      protocol levels, the base of all packets

@@ -10,7 +10,7 @@ from wire.link import Link, LinkData, LinkDown, LinkUp
 READ_BYTES = 512
 PAUSE_WAIT_MS = 1_000  # for a far side that stalls; what is lost then is sent again
 QUEUE_BYTES = 2048  # as much as the link may have on the way
-WRITE_BYTES = 256  # a line that the poll calls writable takes so many without making us wait, on every Linux driver
+WRITE_BYTES = 256  # a line that the poll calls writable takes these without making us wait, on every Linux driver
 
 
 class Uart:

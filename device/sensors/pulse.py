@@ -55,7 +55,7 @@ class Pulse(Driver):
             return [("count", "count", self._count if self._counter is None else self._counter.value())]
         samples = [("count", "count", self._count)]
         if self._counter is not None:
-            edges = 2 * self._counter.value() - 1  # at least so many of both kinds
+            edges = 2 * self._counter.value() - 1  # the least count of rising and falling edges
             samples.append(("missed", "count", max(0, edges - self._handled)))
         return samples
 

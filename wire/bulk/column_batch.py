@@ -303,7 +303,7 @@ class ColumnBatchEncoder:
         self._run_of.append(place)
 
     def _run(self, origin: str, epoch: int, seq: int, length: int) -> int:
-        """Returns the run that so many identities belong to: one that goes on, or a new one."""
+        """Returns the run that ``length`` identities belong to: one that goes on, or a new one."""
         place, expected = self._open_runs.get((origin, epoch), NO_RUN)
         if seq != expected:
             place = len(self._runs)

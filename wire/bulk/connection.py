@@ -91,7 +91,7 @@ class BulkConnection(Connection):
         raise NotImplementedError
 
     def note_waiting(self, size: int, now_ms: int) -> None:
-        """So many bytes came of a packet that the application keeps until it is whole."""
+        """``size`` bytes came of a packet that the application keeps until it is whole."""
         raise NotImplementedError
 
     @property
@@ -262,7 +262,7 @@ class BulkClientConnection(BulkConnection, ClientConnection):
         self._next_look_ms: int | None = None
         self._written = self._taken = 0  # bytes
         self._taken_at_look = 0
-        self._ping_behind: int | None = None  # so many bytes were written before the PINGREQ; None: no answer is due
+        self._ping_behind: int | None = None  # bytes written before the PINGREQ; None: no answer is due
         self._taken_at_ping = 0
 
     def note_line(self, written: int, taken: int) -> None:
@@ -386,8 +386,8 @@ class BulkSendWindow(SendWindow):
         # … and how many bytes were written by the first of them
 
     def find_unanswered(self, looks: int, written: int, taken: int) -> int | None:
-        """Looks at the messages that wait for the peer; returns one that has waited for the same answer since so many
-        looks ago, None if there is none. The looks are to be made at a steady pace.
+        """Looks at the messages that wait for the peer; returns one that has waited for the same answer for ``looks``
+        looks, None if there is none. The looks are to be made at a steady pace.
 
         Args:
             looks: how many.

@@ -197,7 +197,7 @@ def encode_block(properties: dict[int, Any], alias: int = 0) -> bytes:
     """Returns the properties of a PUBLISH with their length.
 
     Args:
-        properties: those that travel with the message.
+        properties: the properties that travel with the message.
         alias: the topic alias, 0 for none.
     """
     block = encode_contents(properties, alias)
@@ -218,7 +218,7 @@ def encode_identified_block(
     """Returns the same with identity and provenance, and behind them the number of the link.
 
     Args:
-        properties: those that travel with the message.
+        properties: the properties that travel with the message.
         origin, epoch, seq: the identity; none is written where the origin is empty.
         received_ms, received_by: the provenance.
         alias: the topic alias, 0 for none.
@@ -300,7 +300,7 @@ def _split_identity(origin: str, epoch: int) -> tuple[bytes, bytes]:
 
 @lru_cache(maxsize=64)
 def split_via(epoch: int, gateway: str, route: str) -> tuple[list[bytes], bytes]:
-    """Returns what comes before a number with so many digits in the property `hf-via`, and what comes behind it."""
+    """Returns what comes before a number in the property `hf-via`, by its count of digits, and what comes behind it."""
     before, _, behind = encode_via(epoch, [(SEQ_MAX, SEQ_MAX)], gateway, route).encode().partition(b"%d" % SEQ_MAX)
     size = len(before) + len(behind)
     digits = range(len(str(SEQ_MAX)) + 1)

@@ -44,8 +44,8 @@ _remember_topic = lru_cache(maxsize=4096)(encode_string)
 class Cut(NamedTuple):
     """PUBLISHes of one QoS from where one began to `end`.
 
-    `payload_size` is that of all payloads together, `content_size` that of payloads, topic names and properties as
-    `content_size` counts them. `identities` are those that they bring, one each, or none.
+    `payload_size` is the size of all payloads together, `content_size` the size of payloads, topic names and properties
+    as the function `content_size` counts them. `identities` has the identity of each, or is empty.
     """
 
     end: int

@@ -20,8 +20,8 @@ LENGTH_CUT_OFF = 1 << 60
 class Publishes(NamedTuple):
     """PUBLISHes of one QoS that the protocol core has noted, as bytes.
 
-    `payload_size` is that of all payloads together, `content_size` that of payloads, topic names and properties.
-    `identities` are those that they bring, one each, or none.
+    `payload_size` is the size of all payloads together, `content_size` the size of payloads, topic names and
+    properties. `identities` has the identity of each, or is empty.
     """
 
     packets: bytes

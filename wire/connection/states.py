@@ -2,8 +2,8 @@
 
 A packet that the table does not have for a state is a protocol error.
 
-A **connection** is in one of four states. FROM_CLIENT has the packets that a client may send, FROM_SERVER those that a
-server may send. Each end uses one table to check its own packets and the other to check the peer's.
+A **connection** is in one of four states. FROM_CLIENT has the packets that a client may send, FROM_SERVER the packets
+that a server may send. Each end uses one table to check its own packets and the other to check the peer's.
 
     AWAIT_CONNECT --CONNECT--> AWAIT_CONNACK --CONNACK--> CONNECTED --DISCONNECT or an error--> CLOSED
 

@@ -25,7 +25,7 @@ from wire.packet_types import PUBLISH
 from wire.primitives import decode_varint
 from wire.properties import TOPIC_ALIAS
 
-WINDOW = 256  # datagrams; a multiple of 8. One that comes later than so many newer ones is refused
+WINDOW = 256  # datagrams; a multiple of 8. One that is overtaken by this number of newer ones is refused
 BAD_SIZE, BAD_LAYOUT, UNKNOWN_KEY, OTHER_EPOCH = "size", "layout", "key", "epoch"
 REPLAYED, FORGED, MALFORMED = "replayed", "forged", "malformed"
 REFUSALS = (BAD_SIZE, BAD_LAYOUT, UNKNOWN_KEY, OTHER_EPOCH, REPLAYED, FORGED, MALFORMED)
