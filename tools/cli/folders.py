@@ -74,6 +74,6 @@ def without_options(place: Path | str) -> str:
 
 
 def find_folders(landing: str | None, tables: str | None) -> tuple[Path | str, Path | str]:
-    """Returns the folders of landing files and tables: those that are given, or those in the state folder."""
+    """Returns the folders of landing files and tables: the given ones, or the ones in the state folder."""
     state = state_directory()
     return landing or state / "landing", tables or state / "tables"

@@ -84,7 +84,7 @@ def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> 
 
 
 def _number(cell: str, where: str) -> float:
-    """Returns a cell's number. Raises BadRow, also for those that JSON does not have."""
+    """Returns a cell's number. Raises BadRow, also for numbers that JSON does not have."""
     try:
         value = float(cell)
     except ValueError:

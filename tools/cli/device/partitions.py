@@ -25,7 +25,7 @@ FILES_LEAST_BYTES = 64 * 1024
 LABEL = "holdfast"
 BEFORE_TABLE = (0x0, 0x1000, 0x2000)  # where on the chip a firmware file begins, by the kind of ESP32
 IMAGE_MAGIC = 0xE9
-SIZE_FIELD = 3  # in a firmware's first header: the upper 4 bits say the chip's size, 1 MiB doubled so many times
+SIZE_FIELD = 3  # in a firmware's first header: the chip's size is 1 MiB, doubled as often as the upper 4 bits say
 MIB = 1024 * 1024
 
 

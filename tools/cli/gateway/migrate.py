@@ -19,9 +19,7 @@ from uplink.connect.credentials import files_of
 from uplink.reading import routes_of
 
 Old = Annotated[Path, typer.Argument(metavar="OLD", help="The configuration file of the gateway as it is.")]
-New = Annotated[
-    Path, typer.Argument(metavar="NEW", help="That of the gateway as it will be; made from OLD if it does not exist.")
-]
+New = Annotated[Path, typer.Argument(metavar="NEW", help="The new configuration file; made from OLD if missing.")]
 
 
 def migrate(old: Old, new: New) -> None:

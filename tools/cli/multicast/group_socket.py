@@ -3,7 +3,7 @@
 import socket
 import struct
 
-RECEIVE_BUFFER = 4 * 1024 * 1024  # bytes, if the system allows so many: datagrams that wait while this process works
+RECEIVE_BUFFER = 4 * 1024 * 1024  # bytes, as far as the system allows it: datagrams that wait while this process works
 
 
 def open_group_socket(address: str, port: int, interface: str | None = None) -> socket.socket:

@@ -41,7 +41,10 @@ def show(
         bool, typer.Option("--interest", help="List the topic filters that are wanted, and over which links.")
     ] = False,
     topic_filter: Annotated[
-        str, typer.Option("--filter", metavar="FILTER", help="List those that match a topic name of this filter.")
+        str,
+        typer.Option(
+            "--filter", metavar="FILTER", help="List the topic filters that match a topic name of this filter."
+        ),
     ] = "",
     after: Annotated[str, typer.Option("--after", metavar="FILTER", help="Begin the list behind this filter.")] = "",
     limit: Annotated[

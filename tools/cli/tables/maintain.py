@@ -27,7 +27,7 @@ def maintain_tables(
     tables: TablesFolder = None,
     landing_days: Annotated[
         float | None,
-        typer.Option(min=0, metavar="DAYS", help="Delete landing files that the tables have held for so many days."),
+        typer.Option(min=0, metavar="DAYS", help="Delete landing files that the tables have held for DAYS days."),
     ] = None,
     forget: Annotated[
         list[str] | None,

@@ -29,7 +29,7 @@ clients in `wire` keep it. The proof of a statement is one of these:
 - A check of the suite that [`holdfast check broker`](commands.md#holdfast-check-broker) runs. It observes a broker as
   a client does. The table gives its file in `tools/lab/check/chapters` and its name. The checks of `authentication`
   need an account.
-- For statements about clients, and for those that a client cannot observe: a test, or the reason why there is no
+- For statements about clients, and for statements that a client cannot observe: a test, or the reason why there is no
   test.
 
 The tests run the suite against a gateway, which keeps every statement, and against mosquitto, where it finds

@@ -50,8 +50,8 @@ def demo(
 ) -> None:
     """Run two devices, a gateway, a broker, a lander and the Spark job on this machine, and break things meanwhile.
 
-    At the end the readings in the tables are compared with those that the devices made. Ends with 1 if one is missing
-    or there twice, with 2 if the demo could not be carried out.
+    At the end the readings in the tables are compared with the readings that the devices made. Ends with 1 if one is
+    missing or there twice, with 2 if the demo could not be carried out.
     """
     central = _central(broker)
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed

@@ -18,8 +18,8 @@ STALLED_AFTER_S = 30.0
 
 
 class Run:
-    """Runs a site until its devices have made so many readings and each fault has happened, in order. Between ``open``
-    and ``close`` it records the timeline."""
+    """Runs a site until its devices have made `readings` readings and each fault has happened, in order. Between
+    ``open`` and ``close`` it records the timeline."""
 
     def __init__(self, site: Site, readings: int, faults: list[Fault], say: Callable[[str], None]) -> None:
         self._site = site

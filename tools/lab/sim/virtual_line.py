@@ -38,10 +38,10 @@ class VirtualLine:
         baud: bits a second, ten a byte.
         chunk: bytes that the far side reads at once.
         latency_ms: random extra delay up to this, of each chunk.
-        lose: one in so many chunks is lost; 0 for none.
-        corrupt: one in so many bytes gets a flipped bit; 0 for none.
-        insert: one in so many chunks is followed by noise; 0 for none.
-        repeat: one in so many chunks comes twice; 0 for none.
+        lose: one chunk in `lose` is lost; 0 for none.
+        corrupt: one byte in `corrupt` gets a flipped bit; 0 for none.
+        insert: noise follows one chunk in `insert`; 0 for none.
+        repeat: one chunk in `repeat` comes twice; 0 for none.
     """
 
     def __init__(

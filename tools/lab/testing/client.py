@@ -88,7 +88,7 @@ class Client:
         self.line.send(data)
 
     async def read(self, size: int) -> bytes:
-        """Returns so many bytes as they come, past the protocol core."""
+        """Returns ``size`` bytes as they come, past the protocol core."""
         async with asyncio.timeout(self.deadline_s):
             while len(self._unread) < size:
                 data = await self.line.read()
@@ -128,7 +128,7 @@ class Client:
         _check(pingresp == b"\xd0\0", pingresp)
 
     async def expect_no_message(self, retained: bool = True) -> None:
-        """Checks that no message waits for this client: the next are those that it sends to itself now.
+        """Checks that no message waits for this client: the next ones are messages that it sends to itself now.
 
         Args:
             retained: whether it sends itself a retained message as well.

@@ -69,7 +69,7 @@ class NetworkLink:
         return self._server is None
 
     def break_after(self, size: int | None) -> None:
-        """Resets every connection once when so many more bytes have gone through; None: never. New ones are taken."""
+        """Resets every connection once when ``size`` more bytes have gone through; None: never. New ones are taken."""
         self._bytes_left = size
 
     @property
@@ -77,13 +77,13 @@ class NetworkLink:
         return self._bytes_left is not None
 
     def corrupt_after(self, size: int) -> None:
-        """Changes one byte once, the first after so many more bytes have come in, at either end."""
+        """Changes one byte once, the first after ``size`` more bytes have come in, at either end."""
         self._flips_after = size
 
     async def slow(
         self, seconds: float, interval_s: float, size: int | None = None, ways: tuple[bool, ...] = BOTH_WAYS
     ) -> None:
-        """For so many seconds lets bytes through only once in an interval, `size` of each connection at most: a line
+        """For `seconds` lets bytes through only once in an interval, `size` of each connection at most: a line
         with a long delay, or with few bytes a second. An interval longer than all of it is a line that is silent.
 
         Args:

@@ -43,7 +43,7 @@ _ports = _Ports()
 
 def free_port() -> int:
     """Returns a TCP port of the loopback address on which nothing listens now, and that `free_port` gives to no other
-    process while this one runs. It is below those that the system gives to outgoing connections, so that it can be
+    process while this one runs. It is below the ports that the system gives to outgoing connections, so that it can be
     listened on again later. Raises OSError if all are taken."""
     while True:
         port = _ports.next()

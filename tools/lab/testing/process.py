@@ -22,7 +22,7 @@ class ProcessFailed(Exception):
 class Process:
     """A command that can be started, killed and started again.
 
-    All methods block. In an event loop call those that may take long with `asyncio.to_thread`, but not `start`: the
+    All methods block. In an event loop call the slow ones with `asyncio.to_thread`, but not `start`: the
     kernel ends the process when the thread that started it ends.
 
     Args:

@@ -53,7 +53,7 @@ class SerialLine:
 
 class PacedLine(SerialLine):
     """A cable at a serial line's real pace, which can flip bits, be unplugged and carry noise. `baud`: bits a second in
-    each direction, ten a byte. `corrupt`: one in so many bytes gets a flipped bit; 0 for none."""
+    each direction, ten a byte. One byte in `corrupt` gets a flipped bit; 0 for none."""
 
     def __init__(self, dice: Dice, baud: int, corrupt: int = 0) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def test_the_refusing_broker_refuses_one_message_each_time_that_it_comes_and_cou
 
 
 def test_a_route_takes_every_message_to_the_next_broker_once(tmp_path: Path) -> None:
-    """Of the broker, which refuses none of these."""
+    """The broker refuses none of these messages."""
     with RefusingBroker(10_000) as broker, gateway(tmp_path, more=ROUTE.format(name="next", port=broker.port)) as ours:
         publish(ours, 3_000)
         while len(broker.came) < 3_000:  # pytest's timeout ends it otherwise

@@ -1,4 +1,4 @@
-"""The page of conformance names every check and test, and only those that exist."""
+"""The page of conformance names every check and test, and none that does not exist."""
 
 import ast
 import re

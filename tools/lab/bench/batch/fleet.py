@@ -1,4 +1,4 @@
-"""Messages of simulated devices, as a gateway would store them: the payloads are those that the firmware encodes."""
+"""Messages of simulated devices, as a gateway would store them: the firmware encodes the payloads."""
 
 import random
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Sent(NamedTuple):
 
     @property
     def properties(self) -> dict[int, object]:
-        """Those of the PUBLISH that the device sends."""
+        """The properties of the PUBLISH that the device sends."""
         identity = encode_identity(self.origin, self.epoch, self.seq)
         return {CONTENT_TYPE: self.content_type, USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
 

@@ -32,10 +32,7 @@ from wire.codec.packets import MQTT_5
 PUBLISHERS = (1, 4)
 WINDOWS = (200, 2000)
 SMALL_WINDOWS = (1, 20)
-PIECES, PIECE_S = (
-    4,
-    0.1,
-)  # a small window is measured in so many pieces, of this length at least, and the disk between them
+PIECES, PIECE_S = 4, 0.1  # a small window is measured in pieces of at least this time, and the disk between them
 LEAST_TIMES_MEMORY = 2
 LEAST_TIMES_AUTOSAVE = 8
 LEAST_OF_SYNC = 0.9

@@ -19,7 +19,7 @@ FLAT = 1.2
 
 
 class Cold(NamedTuple):
-    """What one process used for so many messages; `landed` is the size of the landing files with their manifests."""
+    """What one process used for `messages` messages; `landed` is the size of the landing files with their manifests."""
 
     messages: int
     landed: int

@@ -30,7 +30,7 @@ DEADLINE_S = 600.0
 
 
 def freshness(place: Path, seconds: float, seed: int) -> Iterator[Figure]:
-    """Measures with messages that come for so many seconds. place: an empty folder."""
+    """Measures with messages that come for ``seconds``. place: an empty folder."""
     sent = sent_by_fleet(max(1, round(RATE * seconds)), DEVICES, BME280, "JSON", seed)
     with gateway(place) as broker, _running(place, broker.port), ThreadPoolExecutor(1) as thread:
         publishing = thread.submit(lambda: asyncio.run(_publish(broker.port, sent, RATE)))
@@ -42,7 +42,7 @@ def freshness(place: Path, seconds: float, seed: int) -> Iterator[Figure]:
 
 
 def watch(tables: Path, messages: int, deadline_s: float) -> np.ndarray:
-    """Asks the tables until so many messages are in `readings`. Returns the age of each when it was first found, in
+    """Asks the tables until `messages` messages are in `readings`. Returns the age of each when it was first found, in
     seconds. Raises ProcessFailed if they do not come."""
     ages: list[np.ndarray] = []
     batch = found = 0

@@ -21,7 +21,7 @@ GAPS = "SELECT reason, count(*) AS gaps, sum(missing) AS missing FROM gaps GROUP
 
 
 def history(spark: SparkSession, place: Path, earlier: int, messages: int, seed: int) -> Iterator[Figure]:
-    """Measures over so many messages of earlier batches.
+    """Measures over ``earlier`` messages of earlier batches.
 
     place: an empty folder.
     messages: how many messages each measured batch has.

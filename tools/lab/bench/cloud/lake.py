@@ -28,7 +28,7 @@ class Lake:
         self._boot = 0
 
     def land(self, messages: int, repeated: int = 0) -> None:
-        """Lands new messages, and so many that landed before."""
+        """Lands new messages, and ``repeated`` that landed before."""
         self._boot += 1
         self._fleet.land(messages, repeated, self._boot)
 

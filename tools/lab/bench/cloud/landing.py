@@ -15,7 +15,7 @@ FILE_ROWS = 100_000
 GATEWAY = "gateway-1"
 LANDER = "lander-1"
 LOST_EACH = 9973
-"""Of so many messages of a fleet with losses, one never lands. It is prime: each device loses some."""
+"""One message in this number never lands, in a fleet with losses. It is prime: each device loses some."""
 
 
 class Fleet:
@@ -35,7 +35,7 @@ class Fleet:
         self._landed = 0
 
     def land(self, messages: int, repeated: int = 0, boot: int = 1) -> int:
-        """Lands new messages, and some of the middle of those that landed before once more. Returns the bytes."""
+        """Lands new messages, and once more some from the middle of the landed ones. Returns the bytes."""
         lander = LandingFolder(self.folder, LANDER, boot)
         size = 0
         try:
@@ -57,7 +57,7 @@ class Fleet:
         return found
 
     def _before(self, rows: int) -> pa.Table:
-        """Returns messages from the middle of those that landed."""
+        """Returns messages from the middle of the landed ones."""
         return self._shifted(self._landed // 2, rows)
 
     def _shifted(self, place: int, rows: int) -> pa.Table:

@@ -7,11 +7,11 @@ from tools.lab.figure import Figure
 
 ROUNDS = 3
 REPEATED_SHARE = 100
-"""Of so many messages of a batch with duplicates, one came before."""
+"""One message in this number came before, in a batch with duplicates."""
 
 
 def steady(lake: Lake, messages: int) -> Iterator[Figure]:
-    """Measures batches of so many messages. The job and the copy take turns, and the best round counts."""
+    """Measures batches of ``messages`` messages. The job and the copy take turns, and the best round counts."""
     copied: list[float] = []
     raw: list[float] = []
     readings: list[float] = []

@@ -30,7 +30,7 @@ READINGS = [("air.temperature", "Cel", 21.37), ("air.humidity", "%RH", 48.2), ("
 
 
 class Cost(NamedTuple):
-    """Of `wakes` times awake."""
+    """Totals over `wakes` wake-ups."""
 
     wakes: int
     connections: int

@@ -156,7 +156,7 @@ def _mount_figures() -> Iterator[Figure]:
     for name, read in (("256 KiB", small), ("4 MiB", large)):
         yield _cost(f"mount: bytes read, {name}, full", read)
         yield _cost(f"mount: s of reads at 20 MB/s, {name}, full", read / READ_BYTES_PER_S, 1)
-    yield _cost("mount: 4 MiB reads so many times what 256 KiB reads", large / small)
+    yield _cost("mount: bytes read, 4 MiB as a multiple of 256 KiB", large / small)
 
 
 def _read_at_mount(sectors: int, is_full: bool) -> int:

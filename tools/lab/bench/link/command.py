@@ -14,7 +14,7 @@ from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 
 BAUD = 115_200
-# The goals: one of so many bytes is corrupt (a byte has eight bits), and the least share of the line's rate.
+# The goals: one byte in this number is corrupt (a byte has eight bits), and the least share of the line's rate.
 ERROR_RATES = {"clean": (0, 0.94), "1e-5": (12_500, 0.90), "1e-4": (1_250, 0.70)}
 RESYNC_MAX_MS = 200
 

@@ -27,7 +27,7 @@ QUICK = {
     "datagrams": 30_000,
     "exported": 2_000,
 }
-FIRST_MESSAGES_SHARE = 10  # one measurement of a first message for so many requests
+FIRST_MESSAGES_SHARE = 10  # requests for one measurement of a first message
 
 
 class Part(enum.StrEnum):

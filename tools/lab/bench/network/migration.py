@@ -14,7 +14,7 @@ from tools.lab.bench.broker.packets import Publishes
 from tools.lab.figure import Figure
 from wire.codec.packets import MQTT_5
 
-OF_STREAM, FOR_SESSION = 10_000, 100  # so many messages there are in a stream, and for each session
+OF_STREAM, FOR_SESSION = 10_000, 100  # messages in a stream, and for each session
 TOGETHER = 1000  # messages
 SIZE = 100
 FOR_EVER_S = 0xFFFF_FFFF
@@ -23,7 +23,7 @@ MOST_S = 60.0
 
 
 def migration(folder: Path, messages: int) -> Iterator[Figure]:
-    """Measures the migration of so many messages, with streams and sessions."""
+    """Measures the migration of ``messages`` messages, with streams and sessions."""
     streams, sessions = messages // OF_STREAM, messages // FOR_SESSION
     old, new, copy = (folder / name for name in ("old", "new", "copy"))
     names = [f"stream-{number}" for number in range(streams)]

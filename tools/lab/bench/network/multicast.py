@@ -162,7 +162,7 @@ async def _key(authority: Path, port: int) -> HandedKey:
 
 
 def _way(broker: Broker, publisher: Publisher, handed: HandedKey, count: int) -> _Sum:
-    """Measures the sender with so many receivers for a turn.
+    """Measures the sender with ``count`` receivers for a turn.
 
     All receivers but one read what their sockets hold when the time is over: on a LAN they would have processors of
     their own.

@@ -29,7 +29,7 @@ class NatsPublisher(Stream):
             self.send_some(count)
 
     def send_some(self, count: int) -> None:
-        """Sends so many messages, at most as many as there are payloads."""
+        """Sends ``count`` messages, at most as many as there are payloads."""
         start = self.sent % self._count * self._length
         self.send(self._packets[start : start + count * self._length])
         self.sent += count

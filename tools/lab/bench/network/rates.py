@@ -31,7 +31,7 @@ from tools.lab.testing.ports import free_port
 from wire.codec.packets import MQTT_5, Publish
 from wire.properties import USER_PROPERTY
 
-TURNS = 4  # how often those that are compared take turns, because the machine's speed changes
+TURNS = 4  # how often the compared brokers take turns, because the machine's speed changes
 LAST = b"last"
 WARM_UP_S, DRAIN_S = 0.5, 5.0
 LEAST_TIMES_BRIDGE = {"property": 1.5, "json": 1.0}
@@ -59,7 +59,7 @@ filters = ["bench/#"]
 REALTIME = '[[listener]]\nkind = "tcp"\nport = {port}\nrealtime = true\n'
 
 Way = Callable[[float], tuple[int, float]]
-"""Publishes for so many seconds; returns how many messages were published and came or were held back, and the time."""
+"""Publishes for some seconds; returns how many messages were published and came or were held back, and the time."""
 
 
 class Orders(Publishes):
@@ -87,7 +87,7 @@ class Orders(Publishes):
 
 
 def selectors(folder: Path, seconds: float) -> Iterator[Figure]:
-    """Measures messages of which a tenth passes the selector of a link, beside those that carry all."""
+    """Measures a link whose selector passes a tenth of the messages, beside a link that carries all."""
     for kind, selector in SELECTORS.items():
         with ExitStack() as stack:
             below = made(folder / kind)

@@ -22,7 +22,7 @@ from tools.lab.figure import Figure
 
 REQUESTERS = 10
 ANSWER_S = 5.0  # a request that has no answer after so long has none
-UNANSWERED_MAX = 100  # behind so many there are no more requests
+UNANSWERED_MAX = 100  # after this number of unanswered requests no more are sent
 REQUEST = "requests/all"
 PACE_S = 0.005  # so slow that a gateway is never behind
 TIMES_NATS = 10
@@ -106,7 +106,7 @@ async def _request(requester: Party, numbers: Iterator[int], unanswered: list[st
 
 
 async def first_ms_over(chain: Chain, connect: Connect, count: int, below: str = "first") -> float:
-    """Returns the p99 of the times to the first message, of so many subscriptions one after the other.
+    """Returns the p99 of the times to the first message, over ``count`` subscriptions one after the other.
 
     Their topics are ``below`` one that nothing else has used in the chain.
     """

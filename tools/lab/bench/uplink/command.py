@@ -192,7 +192,7 @@ def waiting(folder: Path, count: int) -> Iterator[Figure]:
 
 
 def publish(broker: Broker, count: int) -> None:
-    """Returns when so many messages of QoS 1 are acknowledged. Raises BenchUnavailable."""
+    """Returns when ``count`` messages of QoS 1 are acknowledged. Raises BenchUnavailable."""
     publishes = Publishes(BACKLOG, 1, SIZE, MQTT_3_1_1)
     publisher = Publisher(broker.port, "bench-backlog", publishes, 1, WINDOW, MQTT_3_1_1)
     publisher.may_send = lambda: count - publisher.sent

@@ -46,7 +46,7 @@ class FleetPublishes(Publishes):
 
 
 def landed(folder: Path, sensor: Sensor, messages: int, window: int) -> Iterator[Figure]:
-    """Measures how fast so many messages are landed that come at once. Raises BenchUnavailable.
+    """Measures how fast ``messages`` messages are landed that come at once. Raises BenchUnavailable.
 
     Each message has one reading for each quantity of the sensor.
     """

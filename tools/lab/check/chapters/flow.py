@@ -142,7 +142,7 @@ def receive_maximum(client: Client) -> int:
 
 
 async def fill(client: Client, count: int) -> None:
-    """Sends so many QoS 2 messages without their PUBRELs."""
+    """Sends ``count`` QoS 2 messages without their PUBRELs."""
     topic = f"hfcheck/{client.client_id}"
     await client.send(*(Publish(topic, b"", 2, packet_identifier=number + 1) for number in range(count)))
     for number in range(count):

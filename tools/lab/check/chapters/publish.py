@@ -169,7 +169,7 @@ async def properties_arrive_as_they_were_sent(broker: Broker, properties: dict[i
     message = await client.receive(topic=topic)
     ((identifier, value),) = properties.items()
     came = message.properties.get(identifier)
-    if identifier == p.USER_PROPERTY:  # a server may add its own, behind those that came
+    if identifier == p.USER_PROPERTY:  # a server may add its own, behind the received ones
         came = (came or [])[: len(properties[identifier])]  # type: ignore[arg-type]
     if came != value:
         raise Failed(f"property 0x{identifier:02x} with {value!r}", repr(message))

@@ -28,7 +28,7 @@ async def members(broker: Broker, topic: str, *qos: int) -> list[Client]:
 
 
 async def one_that_got(first: Client, second: Client) -> tuple[Client, Client, Publish]:
-    """Of two members: the one that gets the next message, the other, the message."""
+    """Returns which of two members gets the next message, the other member, and the message."""
     member, message = await first_of((first, second), Publish)
     return member, second if member is first else first, message
 

@@ -38,7 +38,7 @@ class Line:
             await self._writer.drain()
 
     async def answered(self, size: int) -> None:
-        """Waits for so many more bytes. Raises OSError."""
+        """Waits for ``size`` more bytes. Raises OSError."""
         wanted = self.came + size
         while self.came < wanted:
             if self.is_over:

@@ -176,7 +176,7 @@ class Pools:
         self.floods = {level: _flood(level) for level in (4, 5)}
 
     def packets(self, dice: Dice, level: int, count: int) -> list[bytes]:
-        """Returns so many of the packets, each at most once."""
+        """Returns ``count`` of the packets, each at most once."""
         pool = self._pools[level]
         start, step = dice.roll(POOL_SIZE), chosen(dice, STEPS)
         return [pool[(start + place * step) % POOL_SIZE] for place in range(count)]

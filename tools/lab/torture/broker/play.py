@@ -13,7 +13,7 @@ from wire.reasons import UNSPECIFIED_ERROR
 
 DEADLINE_S = 180.0  # long, because the broker serves many other sessions
 DEAF_S = 0.3
-OPENING_BYTES = 300  # a slow client sends so many bytes one by one
+OPENING_BYTES = 300  # a slow client sends this number of bytes one by one
 Open = Callable[[StormSession], Awaitable[Line]]
 
 

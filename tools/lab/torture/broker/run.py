@@ -58,8 +58,8 @@ class Outcome:
 
 
 async def torture(folder: Path, seed: int, packets: int, generators: int, say: Say) -> Outcome:
-    """Storms a gateway in an empty folder with at least so many packets, from so many processes. Passes the progress to
-    `say` after each round. Raises ProcessFailed if the gateway does not start."""
+    """Storms a gateway in an empty folder with at least `packets` packets, from `generators` processes. Passes the
+    progress to `say` after each round. Raises ProcessFailed if the gateway does not start."""
     outcome = Outcome()
     async with cables(folder, generators) as (near, far):
         gateway = Gateway(folder, near)

@@ -30,7 +30,7 @@ MONTH_S = 40 * 86_400
 class Order(msgspec.Struct):
     """What the driver is to do, and when it is killed: before the operation `cut` on files, or after `moment` seconds.
 
-    with_java: whether Java dies too. tables: those that get a checkpoint in their log.
+    with_java: whether Java dies too. tables: the tables that get a checkpoint in their log.
     """
 
     do: str

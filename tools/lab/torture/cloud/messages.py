@@ -45,7 +45,7 @@ class Fleet:
         self.kinds: dict[Key, int | None] = {}
 
     def draw(self, count: int) -> list[Row]:
-        """Returns so many messages as a lander gets them."""
+        """Returns ``count`` messages as a lander gets them."""
         return [self._draw() for _ in range(count)]
 
     def _draw(self) -> Row:

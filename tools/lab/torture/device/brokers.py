@@ -109,7 +109,7 @@ class Reader:
         """The identities and payloads of all that the broker holds, in its order."""
         came: list[tuple[str, bytes]] = []
         client = self._connect()
-        while part := self._read_to_end(client):  # mosquitto lets a new message overtake those that wait
+        while part := self._read_to_end(client):  # mosquitto lets a new message overtake waiting ones
             came += part
         _leave(client)
         return came

@@ -34,7 +34,7 @@ COMMANDS = "commands"
 
 class Tormented:
     """A device of this kind in `folder`, connected through a line of its own to the broker at `port`. `commands` are
-    the commands sent to it, `excused` those that were lost with a session. `chance` decides all its ends."""
+    the commands sent to it, `excused` the commands that were lost with a session. `chance` decides all its ends."""
 
     def __init__(self, vm: MicroPython, folder: Path, kind: Kind, port: int, qos: int, chance: random.Random) -> None:
         self.kind = kind

@@ -126,6 +126,6 @@ class Witness:
 
 
 def command_of(payload: bytes) -> str | None:
-    """Of an answer the command; None where it is a reading's message."""
+    """Returns the command that a payload answers; None if it is a reading's message."""
     content = json.loads(payload)
     return content["command"] if isinstance(content, dict) else None

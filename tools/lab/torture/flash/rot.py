@@ -29,7 +29,7 @@ class Place:
 
 
 def rot(torture: Torture, bits: int, seed: int) -> None:
-    """Flip so many single bits, evenly over the images of some stores (each bit, when that many are asked for), and
+    """Flip `bits` single bits, evenly over the images of some stores (each bit, if `bits` is that large), and
     kill each sector of each store."""
     stores = originals(STORES, seed)
     share = bits // STORES + 1

@@ -34,7 +34,7 @@ class Run:
         inflight: mosquitto's `max_inflight_messages`.
 
     Attributes:
-        messages, lost, twice: identities that were acknowledged; those that are missing; those that are there twice.
+        messages, lost, twice: how many identities were acknowledged, are missing, and are there twice.
         struck: how often each fault struck.
         violations: a sentence for each thing that was not as promised.
     """

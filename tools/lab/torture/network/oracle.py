@@ -18,12 +18,12 @@ class Outcome:
     """What came of the messages of all runs; `violations` is empty where all holds.
 
     Attributes:
-        messages: those that had to come to a subscriber, for each subscriber.
-        untyped: those that did not come, where that is allowed, and no range says why.
-        typed: those that did not come, where that is allowed, and a range says why.
-        marked: those that came again, where that is allowed.
-        rerouted: those that another one has overtaken because a circle has changed their way, which is allowed.
-        foreign: those that came to a subscriber that should not have them.
+        messages: how many had to come to a subscriber, added up over the subscribers.
+        untyped: how many did not come, where that is allowed, and no range says why.
+        typed: how many did not come, where that is allowed, and a range says why.
+        marked: how many came again, where that is allowed.
+        rerouted: how many another one has overtaken because a circle has changed their way, which is allowed.
+        foreign: how many came to a subscriber that should not have them.
     """
 
     runs: int = 0
@@ -79,7 +79,7 @@ def _judge_one(
     untyped = [number for number in missing if number not in typed] if may_miss else []
     allowed, twice = _again(site, subscriber, publisher, came)
     disorder = []
-    if None not in way:  # mosquitto lets new messages overtake those that wait
+    if None not in way:  # mosquitto lets new messages overtake waiting ones
         accepted = [(publisher.name, number) for number in publisher.accepted]
         disorder = [number for _, number in overtaken_in(accepted, [(publisher.name, one) for one in numbers], 1)]
     if site.has_changed_ways and way:

@@ -39,7 +39,7 @@ class Broken(Exception):
 
 
 class Torture:
-    """Cuts the power in one life of a store at each write and sync, so many times at each place, and checks what is
+    """Cuts the power in one life of a store at each write and sync, `attempts` times at each place, and checks what is
     left; now and then it also cuts the power while a gateway starts on what is left. The life has `length` steps."""
 
     def __init__(self, seed: int, length: int, attempts: int) -> None:

@@ -2,7 +2,7 @@
 
 On standard output it says, in a write of its own each: ``submitted N`` before it asks for the N-th step, ``durable N``
 when the log has promised that, ``passed P`` before its consumer acknowledges the message at position P, ``compacted N``
-at the end, when so many messages were taken out of the middle of the log. Another consumer never takes its messages.
+at the end, when N messages were taken out of the middle of the log. Another consumer never takes its messages.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ async def _consume(cursor: Cursor) -> None:
 
 
 async def live(folder: Path, seed: int, count: int) -> None:
-    """Writes so many steps."""
+    """Writes ``count`` steps."""
     log = await MessageLog.open(folder, origin="gw")
     consuming = asyncio.create_task(_consume(Cursor(log, CONSUMER, ["#"], window=20)))
     Cursor(log, AWAY, [AWAY_TOPIC])

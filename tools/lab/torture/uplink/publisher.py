@@ -47,7 +47,7 @@ class Publisher:
         self._allowed = asyncio.Event()
         self._progress = asyncio.Event()
         self._in_flight: dict[int, int] = {}  # packet identifier: number
-        self._received: dict[int, int] = {}  # the same, for those that have had their PUBREC
+        self._received: dict[int, int] = {}  # the same, for messages that have had their PUBREC
         self._refused: list[int] = []
 
     @property
@@ -68,12 +68,12 @@ class Publisher:
         return reason_code >= UNSPECIFIED_ERROR
 
     def allow(self, limit: int) -> None:
-        """Lets it send so many messages in all."""
+        """Lets it send `limit` messages in all."""
         self._limit = min(limit, self.count)
         self._allowed.set()
 
     async def reached(self, accepted: int) -> None:
-        """Returns when the gateway has acknowledged so many messages. The limit has to allow that."""
+        """Returns when the gateway has acknowledged `accepted` messages. The limit has to allow that."""
         while len(self.accepted) < accepted:
             self._progress.clear()
             await self._progress.wait()

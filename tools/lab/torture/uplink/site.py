@@ -74,9 +74,9 @@ class Site:
         clock: the gateway's.
         publishers: they publish to the gateway, past the line.
         excused: messages that may be missing, as the disk with them is gone: publisher's name and number.
-        repeatable: those that may come twice, as the broker's session or the gateway's disk was lost.
+        repeatable: messages that may come twice, as the broker's session or the gateway's disk was lost.
         statements: what the route has stated, in the order in which it came to the next broker; known after `came`.
-        identities: those of all that came to the next broker, and of the markers, and how often each came; known after
+        identities: how often each message and each marker came to the next broker, by its identity; known after
             `came`.
         is_damaged: whether a page of the store was destroyed, so that ranges `damaged` may stand for messages.
         violations: what no count tells.
@@ -175,7 +175,7 @@ class Site:
         shutil.rmtree(self.store.parent)
 
     def limit_files(self, size: int) -> None:
-        """No file of the running gateway grows beyond so many bytes; -1: any may. The disk is full."""
+        """No file of the running gateway grows beyond `size` bytes; -1: any may. The disk is full."""
         with contextlib.suppress(ProcessLookupError):  # a gateway that has ended
             resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, -1))
 

@@ -9,7 +9,7 @@ from tools.lab.torture.uplink.publisher import Publisher
 
 
 class Strike(NamedTuple):
-    """A fault: it strikes when the gateways have acknowledged so many messages."""
+    """A fault: it strikes when the gateways have acknowledged `at` messages."""
 
     at: int
     fault: str
@@ -65,12 +65,12 @@ async def strike_all(
 
 
 def _allow(publishers: list[Publisher], messages: int) -> None:
-    """Lets the publishers send so many messages together."""
+    """Lets the publishers send `messages` messages together."""
     for publisher in publishers:
         publisher.allow(-(-messages // len(publishers)))
 
 
 async def _reached(publishers: list[Publisher], messages: int) -> None:
-    """Returns when the gateways have acknowledged about so many messages."""
+    """Returns when the gateways have acknowledged about `messages` messages."""
     share = messages // len(publishers)
     await asyncio.gather(*(publisher.reached(min(share, publisher.count)) for publisher in publishers))

@@ -31,9 +31,10 @@ class Gap(NamedTuple):
 class Journal(NamedTuple):
     """What a sender or device knows.
 
-    readings: of each message that was acknowledged to it, by number; a device's count when it has stored them.
+    readings: the readings of each message that was acknowledged to it, by number; a device's count when it has stored
+    them.
     uncertain: numbers of messages of which it does not know whether they were taken.
-    repeated: numbers of those that it has sent again without an identity, which may be there more than once.
+    repeated: numbers of messages that it has sent again without an identity, which may be there more than once.
     epoch: the epoch of its identities; empty if its messages have identities of others.
     limited_by: the route that may drop its messages, which leaves gaps with a reason; empty if none may.
     """

@@ -24,7 +24,7 @@ LANDERS = ("lander-1", "lander-2")
 JOB = "job"
 JOB_EVERY = "2s"
 DEVICE_QOS = {"north-board": 1, "south-board": 2}
-DEVICE_SHARE = 100  # one reading in so many is a device's, if its line takes that many
+DEVICE_SHARE = 100  # one reading in 100 is a device's, if its line is fast enough for it
 DEVICE_RATE = 20  # readings a second that a device is asked for; it makes more
 SERIAL_BAUD = 115_200
 SAMPLING_INTERVAL_MS = 100
@@ -149,13 +149,13 @@ class Site:
         self.processes[name].kill()
 
     def kill_with_children(self, name: str) -> None:
-        """SIGKILL to a process and to those that it started."""
+        """SIGKILL to a process and to all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].kill()
 
     def limit_files(self, name: str, size: int) -> None:
-        """No file of a process grows beyond so many bytes; -1: any may. Its disk is full."""
+        """No file of a process grows beyond `size` bytes; -1: any may. Its disk is full."""
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(self.processes[name].pid, resource.RLIMIT_FSIZE, (size, -1))
 

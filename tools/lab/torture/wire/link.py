@@ -61,7 +61,7 @@ class End:
 
 
 def fuzz(total_bytes: int, seed: int) -> int:
-    """Sends at least so many bytes over ever other lines; returns how many of them were delivered.
+    """Sends at least `total_bytes` bytes over ever other lines; returns how many of them were delivered.
 
     Raises ValueError where something else was delivered than was sent, or the link stood still on a line that is good
     again.

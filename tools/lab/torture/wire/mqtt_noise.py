@@ -143,7 +143,7 @@ def stream(dice: Dice, samples: list) -> bytes:
 
 
 def likely(samples: list, packet_types: list) -> list:
-    """Those of the samples that this side may get."""
+    """Returns the samples that this side may get."""
     return [sample for sample in samples if sample[0] >> 4 in packet_types and sample[0] >> 4 not in (CONNECT, CONNACK)]
 
 
