@@ -121,7 +121,7 @@ def records(publish: Publish) -> list[dict[str, Any]]:
 
 
 async def published(broker: ScriptedBroker, connection: int, count: int) -> None:
-    """Returns when so many messages came over that connection, the first being 0."""
+    """Returns when ``count`` messages came over that connection, the first being 0."""
     await eventually(lambda: len(broker.publishes) > connection and len(broker.publishes[connection]) >= count)
 
 

@@ -223,7 +223,7 @@ SECTIONS = {
 
 
 def keys_of_the_schema() -> set[str]:
-    """Of every key that the schema asks for its path; objects are left out, for their own keys."""
+    """Returns the path of every key in the schema; an object is left out, as its own keys are there."""
     keys = {"sensors"}  # which `device.sensors.config` asks for
     for part in ast.parse(inspect.getsource(config)).body:
         for node in ast.walk(part):

@@ -1,4 +1,4 @@
-"""What a duty cycle costs: the page's figures are those that the firmware's parts give."""
+"""What a duty cycle costs: the page has the figures that the firmware's parts give."""
 
 import pytest
 

@@ -123,7 +123,7 @@ Log(Formatted({count})).append("t", b"x")
 
 
 def mounts(vm: MicroPython, compiled: Path, heap_kib: int, sectors: int) -> bool:
-    """Whether so many empty sectors mount in this heap; with compiled modules, as on a board."""
+    """Whether `sectors` empty sectors mount in this heap; with compiled modules, as on a board."""
     program = MANY.replace("{count}", str(sectors))
     command = [*vm.argv, "-X", f"heapsize={heap_kib}k", "-c", program]
     environment = {**vm.environment(), "MICROPYPATH": f"{compiled}:.frozen"}

@@ -304,7 +304,7 @@ async def test_filters_that_all_match_bring_a_message_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("share", ["", "$share/g/"])
 async def test_a_sessions_filters_fork_only_so_often(tmp_path: Path, share: str) -> None:
-    """Those that can match one topic name are limited, whatever it is; those that cannot are not."""
+    """The filters that can match one topic name are limited, whatever it is; other filters are not."""
     filters = [share + "/".join(levels) + "/#" for levels in itertools.product("a+", repeat=8)]
     async with running(tmp_path) as broker:
         bomber = await connected(broker, "bomber")

@@ -17,7 +17,7 @@ from wire.reasons import QUOTA_EXCEEDED
 
 
 def fill(folder: Path, size: int) -> None:
-    """The store has so many bytes of ranges of what was dropped, which are never removed."""
+    """Gives the store ``size`` bytes of ranges of what was dropped, which are never removed."""
     with contextlib.closing(sqlite3.connect(folder / MESSAGES)) as store:
         rows = [("rejected", "gateway", 250 * "p", "o", 1, number, number, 1, 1, 1) for number in range(size // 600)]
         store.executemany(drops.INSERT, rows)

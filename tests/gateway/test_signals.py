@@ -1,4 +1,4 @@
-"""A signal wakes the tasks that wait, in order, and forgets those that gave up."""
+"""A signal wakes the tasks that wait, in order, and forgets tasks that gave up."""
 
 import asyncio
 

@@ -44,7 +44,7 @@ def named(path: Path) -> frozenset[str]:
 
 
 def needed_by(command: str) -> set[str]:
-    """The distributions of everything that a command imports, in its own process and in those that it starts."""
+    """The distributions of everything that a command imports, in its own process and in processes that it starts."""
     todo = [COMMANDS[command].target.partition(":")[0]]
     seen, needed = set[str](), set[str]()
     while todo:

@@ -93,7 +93,7 @@ def test_what_lies_in_a_package_forms_no_circle_and_few_floors(package: str) -> 
 
 
 def late_constants(module: ast.Module) -> list[str]:
-    """The constants, and the logger, behind the first class or function, but for those that are made of these."""
+    """The constants, and the logger, behind the first class or function, except constants that are made of these."""
     found: list[str] = []
     made: set[str] = set()
     for node in module.body:

@@ -1,4 +1,4 @@
-"""Tests read no private attributes, but for those that this list still has; it only shrinks."""
+"""Tests read no private attributes, except the ones in this list; it only shrinks."""
 
 import ast
 from collections import Counter

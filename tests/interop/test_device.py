@@ -163,7 +163,7 @@ def test_what_a_device_is_sent_at_each_qos_is_done_and_answered_once_and_in_orde
 
 
 def commands_taken(seen: list[list[int]]) -> list[int]:
-    """The commands' numbers as they were acted on, without those that the broker began anew after their PUBREL.
+    """The commands' numbers as they were acted on, without commands that the broker began anew after their PUBREL.
 
     mosquitto 2.0.11 may forget in a restart that it has sent a PUBREL. Then it sends the PUBLISH again, which
     [MQTT-4.3.3-6] forbids, and a device cannot tell it from a new message.

@@ -18,7 +18,7 @@ _START_S = 60
 
 
 class Page:
-    """A page that is loaded. `errors` are those that the browser's console has."""
+    """A page that is loaded. `errors` has the errors of the browser's console."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket

@@ -43,8 +43,8 @@ class ModelBroker:
         ends: whether the connection ends over a PUBLISH, with the answers that are still on the line.
         announces: the properties of the CONNACK.
         remark: the reason string of a PUBACK or PUBREC.
-        packets_left: so many packets more are answered; with the last one `cut` is called, and its answer is lost.
-        filters_max: of a SUBSCRIBE; one with more ends the connection.
+        packets_left: how many more packets are answered; with the last one `cut` is called, and its answer is lost.
+        filters_max: the most filters of a SUBSCRIBE; one with more ends the connection.
         grants: the only topic filters that may be subscribed to; None: all.
         subscribes: whether a SUBSCRIBE is answered.
         unsubscribes: whether an UNSUBSCRIBE is answered.

@@ -47,7 +47,7 @@ class ScriptedBroker:
         pubacks: the packet identifiers of the QoS 1 commands that the client has acknowledged, in order.
         pubrecs: the packet identifiers of the QoS 2 commands that the client has confirmed, in order.
         codes: the reason codes of both, in order.
-        pubcomps: those that it has seen released, in order.
+        pubcomps: the packet identifiers that it has seen released, in order.
         disconnects: the DISCONNECT packets, in order.
         refused: how often it has refused a CONNECT in this way.
         subscribes: the SUBSCRIBE and UNSUBSCRIBE packets, in order.

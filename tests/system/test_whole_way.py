@@ -72,7 +72,7 @@ def check_timeline(timeline: Timeline) -> None:
     """The timeline ends with every reading landed, and no reading was forwarded while the link was cut."""
     last = timeline.samples[-1]
     assert last.made == READINGS == last.landed
-    assert last.forwarded >= READINGS  # with those that a device had stored but not counted when its power was cut
+    assert last.forwarded >= READINGS  # also readings that a device had stored but not counted when its power was cut
     assert len(timeline.outages) == 3
     cut = timeline.outages[0]
     meanwhile = [one for one in timeline.samples if cut.from_s + 1 < one.at_s < cut.until_s]

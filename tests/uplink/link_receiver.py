@@ -15,8 +15,8 @@ Identity = tuple[str, int, int]
 
 
 class Receiver:
-    """``numbers`` has the identity under each number, by the epoch of the numbers, ``statements`` those that came, by
-    their identities, and ``payloads`` what came of other messages, in order.
+    """``numbers`` has the identity under each number, by the epoch of the numbers, ``statements`` the statements that
+    came, by their identities, and ``payloads`` what came of other messages, in order.
     """
 
     def __init__(self) -> None:

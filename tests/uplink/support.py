@@ -59,7 +59,7 @@ async def note_session(log: MessageLog, route: Route, port: int) -> None:
 
 
 async def backlog_is(route: Route, messages: int) -> None:
-    """Returns once so many messages wait for the route, as it has counted them."""
+    """Returns once ``messages`` messages wait for the route, as it has counted them."""
     async with asyncio.timeout(DEADLINE_S):
         await route.queue.watch.count()
         while route.queue.state.backlog_messages != messages:
@@ -89,7 +89,7 @@ async def raw_broker(
 ) -> AsyncIterator[int]:
     """A server that talks with each client as the test says, from the client's first byte; yields its port.
 
-    ``buffer_bytes``: so many bytes wait in each of the server's sockets at most, roughly; 0: as usual.
+    ``buffer_bytes``: the most bytes that wait in each of the server's sockets, roughly; 0: as usual.
     """
     ending = asyncio.Event()
 

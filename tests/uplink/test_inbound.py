@@ -27,7 +27,7 @@ from wire.reasons import NOT_AUTHORIZED, PAYLOAD_FORMAT_INVALID, SUCCESS
 
 
 async def published(central: ScriptedBroker, count: int) -> None:
-    """Returns when so many messages have come over the newest connection."""
+    """Returns when ``count`` messages have come over the newest connection."""
     await until(lambda: len(central.publishes[-1]) == count)
 
 

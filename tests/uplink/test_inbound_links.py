@@ -127,7 +127,7 @@ async def test_each_message_of_qos_2_comes_down_once_to_a_gateway_that_is_killed
 
 
 async def stored_are(folder: Path, count: int) -> None:
-    """Returns when so many messages have been stored."""
+    """Returns when ``count`` messages have been stored."""
     newest = "SELECT COALESCE(MAX(last), 0) FROM message_group"
     await until(lambda: stored(folder, newest, MESSAGES)[0][0] >= count)
 

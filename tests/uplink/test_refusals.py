@@ -1,4 +1,4 @@
-"""Messages that the next broker does not take: those that wait, and those that are set aside while the rest goes on."""
+"""Messages that the next broker does not take wait, or are set aside while the rest goes on."""
 
 import logging
 from pathlib import Path

@@ -28,7 +28,7 @@ def trusting(folder: Path) -> AbstractAsyncContextManager[Broker]:
 
 
 async def ring(stack: AsyncExitStack, folder: Path, count: int) -> tuple[list[Broker], list[Route]]:
-    """So many gateways, each with a route to the next one, and from the last to the first."""
+    """Starts ``count`` gateways, each with a route to the next one, and from the last to the first."""
     gateways = [await stack.enter_async_context(trusting(folder / str(number))) for number in range(count)]
     routes = []
     for number, gateway in enumerate(gateways):

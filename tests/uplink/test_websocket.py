@@ -31,7 +31,7 @@ from uplink.route import Route
 from wire.codec.packets import Connack, Puback
 from wire.identity import IDENTITY_PROPERTY, RECEIVE
 
-FRAMES_OF_A_PIECE = 3  # a message of the relay comes in so many frames
+FRAMES_OF_A_PIECE = 3  # the frames of one message of the relay
 
 
 def to(port: int, path: str = "") -> RouteConfig:

@@ -1,6 +1,6 @@
 """The golden packet table: MQTT 5.0 control packets byte by byte, good and bad, for the tests of both VMs.
 
-Those of MQTT 3.1.1 are in `golden_3_1_1`; `VERSIONS` has both.
+Packets of MQTT 3.1.1 are in `golden_3_1_1`; `VERSIONS` has both.
 
 GOOD holds (name, packet, bytes): the packet encodes to the bytes and the bytes decode to the packet.
 ALSO_GOOD holds (name, packet, bytes): other bytes that decode to the packet.

@@ -142,7 +142,7 @@ def test_subscription_overtakes_no_message_and_takes_no_packet_identifier_of_one
     board, broker = VirtualBoard(), ModelBroker(takes=False)
     device = start(board, broker, commands="commands/garage")
     if not first_round:
-        device.log._writer.last_id = 65_530  # as after so many messages
+        device.log._writer.last_id = 65_530  # as after 65,530 messages
     made = publish(device, 12)
     rest(device)
     for _ in range(2):

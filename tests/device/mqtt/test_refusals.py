@@ -33,7 +33,7 @@ def refuse_bad(publish: Publish) -> int:
 
 
 def publish_on(device: VirtualDevice, count: int, qos: int = 1) -> list[int]:
-    """So many messages, one a minute; their numbers."""
+    """Publishes `count` messages, one a minute; returns their numbers."""
     made = []
     for _ in range(count):
         made += publish(device, 1, qos)
@@ -256,7 +256,7 @@ def test_device_goes_on_past_65_535_messages_behind_one_that_no_broker_takes() -
     device = start(board, broker)
     device.publish(BAD, b"never")
     publish_on(device, 5)
-    device.log._writer.last_id += 65_530  # as after so many messages
+    device.log._writer.last_id += 65_530  # as after 65,530 messages
     publish(device, 20, 1)
     drain(device)
     rest(device)

@@ -40,7 +40,7 @@ class Scripted(Driver):
 
 
 class ScriptedConfig:
-    """Of a sensor with that name."""
+    """The configuration of a sensor with that name."""
 
     bands: dict[str, Any] = {}  # noqa: RUF012 - none of them has any
 

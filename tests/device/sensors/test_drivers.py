@@ -21,7 +21,7 @@ def outcome(vm: MicroPython | None, scenario: str) -> Any:
 
 
 def reason(samples: list[Any]) -> str:
-    """Of the one record that stands for the readings that are absent."""
+    """Returns the reason in the one record that stands for absent readings."""
     ((name, unit, text),) = samples
     assert name.endswith(".error") and unit is None
     assert isinstance(text, str)

@@ -21,7 +21,7 @@ def with_messages(count: int) -> NorFlash:
 
 
 def image_before_an_erase(flash: NorFlash, log: Log, turns: int) -> tuple[bytes, int]:
-    """Uses the store for so many erases; returns the image before the last one, and the sector that it erased."""
+    """Uses the store for `turns` erases; returns the image before the last one, and the sector that it erased."""
     images = [bytes(flash.image)]
     erased: list[tuple[bytes, int]] = []
 

@@ -56,7 +56,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
 
 
 def test_a_day_of_large_readings_at_ten_in_a_second_waits_within_the_defaults() -> None:
-    """Those of 900 bytes, with their topic names, for one session; and the store holds what waits for some sessions."""
+    """A reading has 900 bytes, and a topic name. One session has room for them, and the store for some sessions."""
     messages, size = 24 * 3600 * 10, 1_000
     queue, store = QueueConfig(), StoreConfig(path="store")
     assert queue.max_messages >= messages and queue.max_bytes >= messages * size

@@ -79,7 +79,7 @@ class Subscriber:
         return client
 
     async def run(self, client: Client, count: int) -> None:
-        """Receives until it has so many messages, or the connection ends."""
+        """Receives until it has ``count`` messages, or the connection ends."""
         while len(self.received) < count or self._unreleased:
             try:
                 event = await client.event()

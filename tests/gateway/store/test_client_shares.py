@@ -56,7 +56,7 @@ def test_what_is_taken_out_of_the_log_counts_no_more() -> None:
 
 
 def test_an_owners_clients_count_together_until_the_last_of_their_messages_is_gone() -> None:
-    """Those of a client count for the owner that it had, so that each message is taken off where it was counted."""
+    """Messages of a client count for the owner that it had, so that each one is taken off where it was counted."""
     shares = Shares()
     shares.note(100, [Message("t", b"12", publisher=name, owner="user x") for name in "ab" * 50])
     shares.note(110, [Message("t", b"12", publisher="a", owner="user y")] * 10)

@@ -1,4 +1,4 @@
-"""Messages are taken out of the middle of the log: those that some consumer needs stay, each at its position."""
+"""Messages are taken out of the middle of the log: what a consumer needs stays at its position."""
 
 import random
 import sqlite3

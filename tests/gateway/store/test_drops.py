@@ -1,4 +1,4 @@
-"""Ranges of what was dropped: few for what belongs together, and so many of made-up identities as there may be."""
+"""Ranges of what was dropped: few for what belongs together, and a limited number for made-up identities."""
 
 import asyncio
 import sqlite3

@@ -117,7 +117,7 @@ async def counted(client: Any, stream: str) -> int:
 
 
 async def has_messages(client: Any, stream: str, count: int) -> None:
-    """Returns when a stream has so many messages."""
+    """Returns when a stream has ``count`` messages."""
     async with asyncio.timeout(DEADLINE_S):
         while await counted(client, stream) < count:
             await asyncio.sleep(0.02)

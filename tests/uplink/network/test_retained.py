@@ -1,4 +1,4 @@
-"""Retained messages over links: a gateway has copies of those that it wants, and no others."""
+"""Retained messages over links: a gateway has copies of the ones that it wants, and no others."""
 
 from pathlib import Path
 from typing import Any

@@ -106,7 +106,7 @@ class World:
         return [name, *(self._up(self.uplinks[name]) if name in self.uplinks else [])]
 
     def expected(self, name: str) -> dict[str, bytes]:
-        """The retained messages of a gateway: its own, and those that a reader gets through it."""
+        """The retained messages of a gateway: its own, and the ones that a reader gets through it."""
         return {
             topic: payload
             for topic, payload in self.newest.items()

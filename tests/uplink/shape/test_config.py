@@ -1,4 +1,4 @@
-"""The rules in the configuration, and what it says about those that cannot be meant."""
+"""The rules in the configuration, and what it says about rules that cannot be meant."""
 
 import re
 from pathlib import Path

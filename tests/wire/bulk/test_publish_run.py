@@ -1,4 +1,4 @@
-"""PUBLISHes that are encoded from columns are those that are encoded one by one."""
+"""PUBLISHes encoded from columns have the same bytes as PUBLISHes encoded one by one."""
 
 from typing import Any
 
