@@ -150,8 +150,9 @@ class Source(NamedTuple):
     def is_newer_than(self, other: "Source") -> bool:
         """Whether a message that came over a link replaces the retained message of its topic.
 
-        Messages of one origin have numbers, and those of one link come in order. Otherwise the one counts that was
-        received last, by the clocks of both gateways; so two gateways that have both messages keep the same one.
+        The first rule that applies decides. (1) Of one origin and epoch the higher number stays. (2) Messages of one
+        link come in order. (3) The message that was received last stays, by the clocks of both gateways; so two
+        gateways that have both messages keep the same one.
         """
         if self.identity[:2] == other.identity[:2]:
             return self.seq >= other.seq
