@@ -117,7 +117,7 @@ def requarantine(
     cache: Path | None = None,
     decoders: Iterable[Path | str] = (),
 ) -> Report:
-    """Decodes the undecodable messages in `quarantine` again. Those that can be decoded now join `readings`, once.
+    """Decodes the undecodable messages in `quarantine` again. Messages that can be decoded now join `readings`, once.
 
     It may be killed at any time. A batch of `ingest` that was interrupted is completed first. The arguments and errors
     are those of `ingest`; new landing files stay where they are.

@@ -144,7 +144,7 @@ def _take_file(
 
 
 def _take_again(rows: pa.Table, part: Part, work: "_Writers", done: Done) -> None:
-    """Decodes messages of `quarantine` again. Those that have no problem now are noted there as decoded."""
+    """Decodes messages of `quarantine` again. Messages that have no problem now are noted there as decoded."""
     for first, length in _chunks(rows, DECODED_BYTES):
         some = rows.slice(first, length)
         stated = dict.fromkeys(find_statements(some).tolist(), "what routes state is judged once, as it lands")

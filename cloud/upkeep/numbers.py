@@ -41,7 +41,7 @@ class Counted(NamedTuple):
         return [*IDENTITY, "batch", *(["kind"] if self.kind else []), *([self.key] if self.key else [])]
 
     def of(self, rows: pa.Table) -> pa.Table:
-        """Returns the rows that count. Those that lack a value are left out: another check tells them."""
+        """Returns the rows that count. Rows that lack a value are left out: another check tells them."""
         wanted = pc.less_equal(rows["batch"], self.last_batch)
         if self.kind:
             wanted = pc.and_(wanted, pc.equal(rows["kind"], self.kind))

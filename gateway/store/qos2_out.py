@@ -149,7 +149,7 @@ class Outgoing:
         return message
 
     async def messages_of(self, flow: Flow) -> list[tuple[int, Message]]:
-        """Returns what is left of the messages in a column batch, by position. Those that a full store has evicted
+        """Returns what is left of the messages in a column batch, by position. Messages that a full store has evicted
         leave ranges.
 
         Raises:

@@ -17,7 +17,7 @@ class Forgotten(NamedTuple):
 
 
 class ChunkSet:
-    """Messages in chunks. Those that were touched longest ago are forgotten first, and their digests before them.
+    """Messages in chunks. Chunks that were touched longest ago are forgotten first, and their digests before them.
 
     Args:
         most: how many chunks it keeps.

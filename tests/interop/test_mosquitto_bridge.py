@@ -104,7 +104,7 @@ async def test_messages_go_both_ways_once_with_retained_ones_as_published(tmp_pa
                 assert sorted(int(packet.payload) for packet in came if packet.payload != b"end") == sorted(
                     list(range(20)) * 2
                 )
-            # Those that went round would come before what is published now.
+            # Messages that went round would come before what is published now.
             await publishers[1].publish("a/kept", b"kept", retain=True)
             assert (await there.receive()).payload == b"kept"
             assert (await here.receive()).payload == b"kept"

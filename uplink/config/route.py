@@ -54,7 +54,7 @@ class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
 
     streams: tuple[NonEmpty, ...] | None = None
     """The [streams](../how-to/streams.md#streams-of-neighbours) that the link carries besides the default one. Without
-    it these are all streams of this gateway. Those that the neighbour has not are not carried."""
+    it these are all streams of this gateway. Streams that the neighbour lacks are not carried."""
 
 
 class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):

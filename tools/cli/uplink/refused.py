@@ -26,7 +26,7 @@ def list_refused(
 
 
 def resend(route: RouteName, config: ConfigOption = DEFAULT_CONFIG) -> None:
-    """Send the messages again that a route has set aside. Those that are refused again stay set aside."""
+    """Send the messages again that a route has set aside. Messages that are refused again stay set aside."""
     typer.echo(f"{_count(answer('uplink resend', config, 'resend', route))} sent again")
 
 
