@@ -41,7 +41,7 @@ class Broker:
     Args:
         config: the gateway's configuration.
         log: the message log of the default stream, open; it stays open when the broker closes.
-        logs: those of the other streams, by name, likewise (`stream_logs`).
+        logs: the stores of the other streams, by name, likewise (`stream_logs`).
 
     ``services`` are the default stream's parts, which connections and routes use.
 

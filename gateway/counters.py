@@ -35,8 +35,7 @@ class Counters:
     ``messages_*`` are PUBLISHes, by QoS; ``packets_*`` are control packets of all kinds. ``payload_bytes_*`` are the
     bytes of PUBLISH payloads, ``bytes_*`` all bytes of MQTT. ``connections_refused`` counts by reason code.
     ``messages_dropped`` counts by the kind of the range that is left in the store. ``beyond_limits`` counts the
-    messages among them that were dropped beyond a limit of their consumer: those of routes, and those of all other
-    consumers.
+    messages among them that were dropped beyond a limit of their consumer: first routes, then all other consumers.
     """
 
     connections_opened: int = 0
@@ -218,7 +217,7 @@ class StreamState:
 class MulticastState:
     """How a multicast group is doing.
 
-    ``receivers`` are connected. ``key_number`` is that of the key in use. ``datagrams_sent`` includes heartbeats.
+    ``receivers`` are connected. ``key_number`` is the number of the key in use. ``datagrams_sent`` includes heartbeats.
     ``oversize_messages`` fitted no datagram, and went over TLS to the receivers that were connected. ``problem`` says
     why datagrams do not leave ("": they leave).
     """

@@ -97,7 +97,7 @@ def check_name(name: str) -> None:
 
 
 def make_account(name: str, secret: bytes, *, with_scram: bool, iterations: int = ITERATIONS) -> Account:
-    """Makes an account with a new password; ``iterations`` are those of its SCRAM keys.
+    """Makes an account with a new password; ``iterations`` is for its SCRAM keys.
 
     Raises ValueError if the name or the password cannot be used.
     """

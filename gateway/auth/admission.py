@@ -75,7 +75,8 @@ class AccessControl:
     async def admit(self, packet: Connect, visitor: Visitor, client_id: str, stream: str) -> Permissions:
         """Returns what the sender of a CONNECT without an authentication method may do. Raises Refused.
 
-        ``client_id`` is that of the packet, or the assigned one if the packet has none. ``stream`` is the listener's.
+        ``client_id`` is the client identifier of the packet, or the assigned one if the packet has none. ``stream`` is
+        the listener's.
         """
         return self._admit_user(packet, await self._identify(packet, visitor), client_id, stream)
 

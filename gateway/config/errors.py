@@ -88,7 +88,7 @@ class ConfigSource:
         self._errors.append((self.line_of(key), str(error)))
 
     def line_of(self, key: str) -> int:
-        """Returns the line of a key, which is written as for ``add``; that of the table around it if it is missing."""
+        """Returns the line of a key, which is written as for ``add``; if it is missing, the line of its table."""
         return toml_lines.line_of(self._lines, _split(key))
 
     def raise_errors(self) -> None:

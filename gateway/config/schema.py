@@ -420,7 +420,7 @@ def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
 
 
 def stream_names(config: GatewayConfig) -> list[str]:
-    """Returns the names of all streams, that of the default one, "", first."""
+    """Returns the names of all streams; the default stream, "", comes first."""
     return ["", *(one.name for one in config.stream)]
 
 

@@ -52,7 +52,7 @@ class Topics(dict[bytes, str]):
     """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
 
     Topic names of statements are not among them: each message's identity decides whether it may be published.
-    ``origins`` are those of identities that it has brought and may bring; with GATEWAY_MARK, gateways it vouches for.
+    ``origins`` has the origins that it has brought and may bring; with GATEWAY_MARK, gateways it vouches for.
     """
 
     __slots__ = ("_gateways", "_rules", "origins")

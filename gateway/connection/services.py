@@ -24,7 +24,7 @@ from gateway.timers import Timers
 class Services:
     """The parts of the gateway that a connection uses in one stream; `Stream` makes them and opens and closes them.
 
-    ``streams`` has those of all streams, by name, "" for the default one. ``devices``, ``access_control``,
+    ``streams`` has the services of all streams, by name, "" for the default one. ``devices``, ``access_control``,
     ``holdings``, ``timers``, ``paces``, ``time_shares``, ``shifts`` and ``rooms`` are the same in all of them.
     """
 

@@ -439,8 +439,8 @@ class Sender:
     ) -> tuple[dict[int, Flow], dict[int, list[Flow]]]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's.
 
-        Returns the flows by the delivery's packet identifier, and those of further copies. Copies at a lower QoS have
-        arrived then: the cursor hands them out again only as long as the message is its.
+        Returns the flows by the delivery's packet identifier, and the flows of further copies. Copies at a lower QoS
+        have arrived then: the cursor hands them out again only as long as the message is its.
         """
         works = [] if isinstance(source.cursor, RetainedCursor) else self._window.take(deliveries)
         chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]

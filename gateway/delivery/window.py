@@ -77,7 +77,7 @@ class _Flight:
         return packet_identifier in self.pubacks or any(packet_identifier in one.flows for one in self.outgoings)
 
     def has_flow_of(self, identifiers: Iterable[int]) -> bool:
-        """Whether one of some packet identifiers is that of a flow."""
+        """Whether a flow has one of some packet identifiers."""
         return any(not one.flows.keys().isdisjoint(identifiers) for one in self.outgoings)
 
 
@@ -277,7 +277,7 @@ class Window:
         """The other end has QoS 2 messages: once that is durable their PUBRELs go out.
 
         Args:
-            packet_identifiers: those of the PUBRECs.
+            packet_identifiers: the packet identifiers of the PUBRECs.
             add: takes what comes then, and the work that has to be durable before; an ``AckBatch.add``.
         """
         add(lambda: self.release(packet_identifiers), *self.outgoing.note_received(packet_identifiers))

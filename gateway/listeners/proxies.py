@@ -19,7 +19,7 @@ class Proxies:
         self._networks = tuple(ipaddress.ip_network(one) for one in networks)
 
     def __contains__(self, host: str) -> bool:
-        """Whether an IP address is that of a proxy."""
+        """Whether an IP address belongs to a proxy."""
         if not self._networks:
             return False
         address = address_of(host)

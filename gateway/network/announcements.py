@@ -6,7 +6,7 @@ An announcement is one payload, or several that follow one another if it is long
     kind    = %x00 / %x01          ; the whole interest, or what has changed since the announcement before
             / %x80 / %x81          ; the same, and the next payload goes on with this announcement
     book    = 8 bytes              ; drawn when the gateway starts: serials of different books say nothing
-    serial  = 8 bytes              ; big-endian: that of the last change in the announcement
+    serial  = 8 bytes              ; big-endian: the number of the last change in the announcement
     texts   = zlib(text *(%x00 text))
     text    = filter               ; in a whole interest
             / ("+" / "-") filter   ; a change: newly wanted, or no longer
@@ -97,7 +97,7 @@ class Announcer:
     def news(self, side: Side, heard: Mark, piece_size: int = PIECE_SIZE) -> Iterator[bytes]:
         """Yields the payloads that announce what a neighbour of a side has not heard; none if there is nothing.
 
-        What changes while they are asked for is not in them: their mark is that of the beginning.
+        What changes while they are asked for is not in them: their mark is the one at the beginning.
         """
         mark, behind = self.mark(), self._serial - heard.serial
         if heard.book != self._book or not 0 <= behind <= len(self._changes):

@@ -1,4 +1,4 @@
-"""Conditions on the messages that go over a link: selectors by topic filter, those of both ends together."""
+"""Conditions on the messages that go over a link: the selectors of both ends, by topic filter."""
 
 from collections.abc import Iterable
 

@@ -94,8 +94,8 @@ class Network:
         neighbours: the configured settings of links that neighbours dial.
 
     ``interest`` is what is wanted, ``announcer`` announces it. ``ends`` are this gateway's ends of the links that are
-    up, by the name of the link, and ``aside`` the names of the links that are set aside. ``streams`` are those of the
-    gateway, "" for the default one, which neighbours are told. ``note_streams`` is called with those of a neighbour.
+    up, by the name of the link, and ``aside`` the names of the links that are set aside. ``streams`` are the gateway's,
+    "" for the default one, which neighbours are told. ``note_streams`` is called with those of a neighbour.
     """
 
     def __init__(self, gateway: str, summary: Iterable[str] = (), neighbours: Iterable[NeighbourConfig] = ()) -> None:

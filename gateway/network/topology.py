@@ -159,7 +159,7 @@ class LinkStates:
         return state
 
     def _work_out(self) -> tuple[list[Link], set[Link]]:
-        """Returns all links, and those of them that are set aside."""
+        """Returns all links, and the links among them that are set aside."""
         if self._found is None:
             links = list(self._links())
             self._found = links, closing_links(links)

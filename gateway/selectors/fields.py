@@ -71,7 +71,7 @@ class Fields:
         return self
 
     def moments(self) -> list[dict[str, Value]]:
-        """Returns the readings of a SenML payload, those of each time together; no reading is one empty moment."""
+        """Returns the readings of a SenML payload, one moment for each time; without a reading one empty moment."""
         payload = self.message.payload
         return _moments_of(payload) if len(payload) <= PAYLOAD_MAX else [{}]
 

@@ -18,7 +18,7 @@
     field      = name / ("topic" / "json" / "reading" / "mqtt" / "id") *("." name)
     comparison = "=" / "<>" / "<" / "<=" / ">" / ">="
 
-Keywords are read in any case. Other names, and all names in double quotes, are those of user properties.
+Keywords are read in any case. Other names, and all names in double quotes, name user properties.
 
 Source: Jakarta Messaging 3.1, section 3.8.1. Holdfast adds fields with dots, and literals of all kinds behind IN.
 """

@@ -22,7 +22,7 @@ _decode_pack = msgspec.json.Decoder(list[_Record]).decode
 
 
 def moments_of(payload: bytes) -> list[dict[str, Value]]:
-    """Returns the values of the readings by their names, those of each time together; one empty moment without any.
+    """Returns the values of the readings by their names, one moment for each time; one empty moment without any.
 
     A name is without its base name, and, where the record has no other, the last part of the base name.
     """

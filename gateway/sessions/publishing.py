@@ -111,7 +111,7 @@ class Publishing:
         Messages of QoS 1 and 2 reach their subscribers by cursors, when they are durable. The message comes first among
         the work. One of QoS 0 is among it only if a route takes it and the limits allow it.
 
-        ``copies`` are those of the link that it came over: it is retained only if it becomes one of them.
+        ``copies`` are the copies of the link that it came over: it is retained only if it becomes one of them.
         """
         if isinstance(part, PublishBatch):
             return [part]

@@ -43,7 +43,7 @@ CORRUPT = SessionDescription(NEVER_EXPIRES_S, None)
 """Stands for a session with a corrupt row, until it has ended."""
 
 RETURN_S = 3600.0  # after a start, for clients to come back to a gateway that was off for long
-EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: an earlier time is that of a clock that was not set
+EARLIEST_UNIX_MS = 1_767_225_600_000  # 2026: an earlier time comes from a clock that was not set
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ class Sessions:
         return session
 
     def _flows_of(self, sessions: Container[str]) -> dict[str, list[Flow]]:
-        """Returns the stored QoS 2 flows by session; those of sessions that have ended are removed."""
+        """Returns the stored QoS 2 flows by session; removes flows of sessions that have ended."""
         flows: dict[str, list[Flow]] = {}
         for flow in self._log.flows:
             if flow.state != ENDED:

@@ -65,7 +65,7 @@ class Wills:
                 self._execute(will)
 
     def close(self) -> None:
-        """Publishes no more wills: those of clients that are connected or away are left to the next start."""
+        """Publishes no more wills: the next start takes up the wills of clients that are connected or away."""
         self._closed = True
         for session in list(self._delays):
             self._stop_timer(session)

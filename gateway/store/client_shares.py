@@ -30,7 +30,7 @@ class Shares:
         self._block = BLOCK
 
     def of(self, owner: str) -> Backlog:
-        """Returns how much an owner has stored; bytes are those of payload and topic name, or of whole packets."""
+        """Returns how much an owner has stored; bytes count payload and topic name, or whole packets."""
         return self._of.get(owner) or Backlog()
 
     def note(self, last: int, parts: Iterable[Part]) -> None:

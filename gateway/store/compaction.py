@@ -265,7 +265,7 @@ class _Segment:
         self._skip(end - position)
 
     def end_row(self, last: int) -> None:
-        """Ends a row; positions behind its parts are those of damaged messages."""
+        """Ends a row; positions behind its parts belong to damaged messages."""
         self._rows += 1
         self._skip(last - self.first + 1 - sum(part.count for part in self.parts))
         self.last = last

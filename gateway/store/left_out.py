@@ -27,7 +27,7 @@ class LeftOut:
 
     Args:
         cursor: takes what the route sends, in its live lane if there are two.
-        beside: those of all routes of the gateway, which this one joins.
+        beside: what all routes of the gateway leave out; this one joins it.
         own: origin and epoch of the identities that the store itself gives.
         is_routine: whether messages of a topic alone are no news.
 

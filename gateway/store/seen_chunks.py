@@ -10,7 +10,7 @@ FORGET_AFTER_MS = 7 * 24 * 3600 * 1000
 
 
 class Forgotten(NamedTuple):
-    """The chunks that are known no longer, and those of which the digests alone are known no longer."""
+    """The chunks that are known no longer, and the chunks whose digests alone are known no longer."""
 
     chunks: list[Key]
     digests: list[Key]

@@ -131,5 +131,5 @@ def client_of(session: str) -> str:
 
 
 def is_visiting(session: str) -> bool:
-    """Whether the name of a session is that of a visiting one."""
+    """Whether a session's name shows that it is a visiting one."""
     return "\0@" in session

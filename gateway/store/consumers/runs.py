@@ -202,7 +202,7 @@ class RunsInFlight:
     def __init__(self, entries: OrderedDict[int, Entry]) -> None:
         self._entries = entries
         self._runs: dict[int, DeliveryRun] = {}
-        self._next: dict[int, int] = {}  # packet identifier to be acknowledged next: that of the run's first delivery
+        self._next: dict[int, int] = {}  # the first packet identifier of a run, by the one to be acknowledged next
 
     @property
     def first_position(self) -> int:

@@ -1,4 +1,5 @@
-"""The messages of one consumer, counted in shares with a limit each: those of one origin, or below one topic filter.
+"""The messages of one consumer, counted in shares with a limit each: a share has the messages of one origin, or below
+one topic filter.
 
 A message that waits and belongs to a share beyond its limit is dropped when the consumer comes to it. The consumer
 comes to the oldest messages first, so these go, and messages of other shares stay.

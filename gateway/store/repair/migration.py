@@ -63,7 +63,7 @@ def migrate(moves: Sequence[Move]) -> Migrated:
     """Moves stores that no gateway uses. Called again after it was killed, it goes on.
 
     Args:
-        moves: all stores of a gateway, that of its default stream first.
+        moves: all stores of a gateway, its default stream's first.
 
     Raises:
         StoreError: a store is in use or damaged, was moved elsewhere, or cannot be copied; or there is a store where

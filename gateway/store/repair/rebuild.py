@@ -154,7 +154,7 @@ class Rebuild:
         return lost
 
     def _find_epoch(self) -> int:
-        """Returns the store's epoch; if it is lost, that of the note or of most messages, or else a new one."""
+        """Returns the store's epoch; if it is lost, the epoch of the note or of most messages, or else a new one."""
         seen: Counter[int] = Counter()
         for table, row in Salvage(self._pages, schema.make).rows():
             if table == "identity" and rows.is_whole(row):

@@ -69,7 +69,7 @@ class Wal:
     def _salts(self) -> bytes | None:
         """Returns the salts that all frames of this round have; None if the WAL has no frame.
 
-        If the WAL's header is corrupt, the frames tell: each round's first salt is that of the former round plus 1.
+        If the WAL's header is corrupt, the frames tell: each round's first salt is the former round's plus 1.
         """
         sums = _checksum(self.bytes[: HEADER_SIZE - 8], self._order(), 0, 0)
         if any(self.bytes[:HEADER_SIZE]) and sums == struct.unpack_from(">II", self.bytes, 24):

@@ -17,7 +17,7 @@ SESSION_PREFIX, GROUP_PREFIX = "session/", "share/"
 """How the names of the consumers of sessions and of share groups begin."""
 
 BACKFILL_PREFIX = "backfill/"
-"""Begins the name of a route's second place, before the route's own name: that of its backfill."""
+"""Begins the name of the place of a route's backfill, before the route's own name."""
 
 LOST = ""
 """The name of a row for consumers whose own row is corrupt: each of them goes on at the place of this row.

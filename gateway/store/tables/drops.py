@@ -1,6 +1,6 @@
 """Ranges of dropped messages: which consumer did not get which identities, and why.
 
-A range is ``first`` to ``last`` of an origin's epoch. Messages without an identity, which are those of QoS 0, are
+A range is ``first`` to ``last`` of an origin's epoch. Messages without an identity, which have QoS 0, are
 counted in one row with 0 to 0. A client may make up identities and client identifiers, and each range costs memory,
 time of a commit, and disk. So all three are bounded (``Budget``). A range beyond the budget is merged with its
 neighbour or counted in a row with 0 to 0; it is never left out.

@@ -2,7 +2,7 @@
 
 An outgoing flow belongs to one session or route. Its row is written before its PUBLISH is sent, and again before its
 PUBREL. Then its message counts as acknowledged for the cursor that handed it out. The row of a flow that is done stays
-until the saved place of that cursor is behind the message, and that of a route's backfill too: else a crash would begin
+until the saved place of that cursor, and of a route's backfill too, is behind the message: else a crash would begin
 the flow a second time. The newest row of each session stays until the session ends: behind its packet identifier the
 next start goes on, as a client may still have something under those before it.
 A route's column batch is one flow for all of its messages.
@@ -91,10 +91,11 @@ Digests = dict[int, bytes]
 class Flow:
     """A message on its way to one session: at ``position`` in the log, or the retained message of ``topic`` from there.
 
-    ``source`` is the consumer that it came from; ``identifiers`` are those of the matching subscriptions. ``is_noted``
-    is True if the flow is in the file as well as in memory. ``evicted`` are told whether the client has received the
-    messages that a full store has evicted meanwhile. ``ranges`` are the positions of the messages in a column batch, in
-    order, and then ``position`` is the last of them. ``via`` has the numbers of the link, empty for none.
+    ``source`` is the consumer that it came from; ``identifiers`` are the Subscription Identifiers of the matching
+    subscriptions. ``is_noted`` is True if the flow is in the file as well as in memory. ``evicted`` are told whether
+    the client has received the messages that a full store has evicted meanwhile. ``ranges`` are the positions of the
+    messages in a column batch, in order, and then ``position`` is the last of them. ``via`` has the numbers of the
+    link, empty for none.
     """
 
     session: str

@@ -97,7 +97,7 @@ class SeenRows:
 class SaveSeen:
     """The work that writes chunks, each with the bits whose digests the file lacks, and removes others.
 
-    ``bare`` are chunks whose digests alone are removed. ``position`` is that of a row.
+    ``bare`` are chunks whose digests alone are removed. ``position`` goes into each row.
     """
 
     chunks: list[tuple[Key, SeenChunk, int]]
