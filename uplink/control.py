@@ -55,7 +55,7 @@ class Control:
         folder: the store's folder.
         routes: the gateway's routes.
         imports: imports backlogs of other gateways.
-        links: the links to neighbours in each stream, those of the default stream first.
+        links: the links to neighbours in each stream, the default stream's first.
         see_drops: an operator has seen which messages were dropped; returns how many stores had any. Raises OSError.
     """
 

@@ -386,8 +386,8 @@ def part_of_via(via: str, positions: Iterable[int], chosen: Container[int]) -> s
     """Returns `hf-via` of a part of a batch.
 
     Args:
-        via: that of the batch, empty if it has none.
-        positions: those of all its messages, in order.
+        via: the batch's `hf-via`, empty if it has none.
+        positions: the positions of all its messages, in order.
         chosen: the positions of those in the part.
     """
     if not via:

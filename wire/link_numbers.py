@@ -1,6 +1,6 @@
 """The numbers of a link [docs/reference/link-numbers.md]: a route numbers the messages that it hands on.
 
-`hf-via`, a user property = "{epoch:08x}/{numbers}/{gateway}/{route}": the epoch is that of the numbering, and the
+`hf-via`, a user property = "{epoch:08x}/{numbers}/{gateway}/{route}": the epoch is the numbering's, and the
 numbers are "42", or of the messages in a batch "42-541,543". A `/` or `%` in the gateway's name is written as `%2F` or
 `%25`. The route's name comes last and is written as it is.
 
@@ -40,7 +40,7 @@ Statement = namedtuple(
 )
 """What a route says of its numbers `first` to `last`; `last` is `first - 1` where it gave none.
 
-`epoch` is that of the numbering, `statement` the statement's own number, from 1 on. `origins` are `Share`s, `dropped`
+`epoch` is the numbering's, `statement` the statement's own number, from 1 on. `origins` are `Share`s, `dropped`
 are `DroppedRange`s, `refused` are runs of numbers. `backfill`: the route has a backfill with messages that no statement
 covers yet. `left_out` are `LeftOutRuns`s.
 """

@@ -1,7 +1,7 @@
 """MQTT 5 properties (section 2.2.2): a dict from identifier to value.
 
-The value of USER_PROPERTY is a list of (name, value), that of SUBSCRIPTION_IDENTIFIER a list of int, because these may
-occur more than once.
+The value of USER_PROPERTY is a list of (name, value), the value of SUBSCRIPTION_IDENTIFIER a list of int, because these
+may occur more than once.
 """
 
 from wire.errors import LocalProtocolError, RemoteProtocolError

@@ -26,7 +26,7 @@ def to_table(
 
     batch: the messages.
     landed_ms: when the lander received the batch (Unix time, ms).
-    qos: that of the delivery, the highest one that a row has.
+    qos: the delivery's QoS, the highest one that a row has.
     lander: the lander's name.
     via: the numbers of the link that its messages have, as many as these; None if they have none.
     is_of_route: whether numbers of earlier links count that are among the properties of its messages.
@@ -82,7 +82,7 @@ def count_numbers(via: Via) -> int:
 
 
 def _links(batch: ColumnBatch, via: Via | None, *, is_of_route: bool) -> pa.Array:
-    """Returns the column `via`: for each message the numbers of earlier links, and that of the batch's link."""
+    """Returns the column `via`: for each message the numbers of earlier links, and the number of the batch's link."""
     rows = len(batch)
     numbers = array("q")
     if via is not None:

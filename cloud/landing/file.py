@@ -110,7 +110,7 @@ def join(pieces: Iterable[Row | pa.Table]) -> pa.Table:
 
 
 def by_origin(rows: pa.Table) -> np.ndarray:
-    """Returns the places of the rows, those of an origin behind one another and in the order that they have.
+    """Returns the places of the rows by origin, in each origin in the order that they have.
 
     So the messages of a device are neighbours, which takes a quarter off the file of a thousand devices.
     """

@@ -29,7 +29,7 @@ class OwnStream:
     """The epoch and the numbers of one start of a lander. `last_seq` is the last number that is spent.
 
     Args:
-        epoch: that of its identities.
+        epoch: the epoch of its identities.
         landed: messages whose acknowledgements the broker may not have read, the oldest file first.
     """
 

@@ -39,7 +39,7 @@ class DataFileWriter:
     """Writes rows of a table to one new file. The file belongs to the table once the log has its DataFile."""
 
     def __init__(self, folder: Storage, table: Table, batch: int, partition: date | str | None = None) -> None:
-        """folder: that of the table. partition: the value of the table's partition column, if it has one."""
+        """folder: the table's folder. partition: the value of the table's partition column, if it has one."""
         self._table = table
         self._partition: dict[str, str | None] = {}
         name = f"{name_start(batch)}{uuid.uuid4()}.zstd.parquet"
@@ -130,7 +130,7 @@ def write_deleted(folder: Storage, rows: pa.Table, partition: dict[str, str | No
 
 
 def read_columns(folder: Storage, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:
-    """Returns columns of a Parquet file, all by default. `options` are those of pyarrow's `read_table`.
+    """Returns columns of a Parquet file, all by default. `options` go to pyarrow's `read_table`.
 
     Raises OSError for a page that is not what its checksum says.
     """

@@ -81,13 +81,13 @@ class DataFile(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class DeltaLog:
-    """The log in a table's folder, as far as it was read. `version` is that of the last commit; -1 without one."""
+    """The log in a table's folder, as far as it was read. `version` is the last commit's; -1 without one."""
 
     def __init__(self, folder: Path | Storage, *, read_only: bool = False, generation: int | None = None) -> None:
         """Reads the log. Raises OSError, and JobRunning as `commit` does.
 
         read_only: what a power cut has cut off stays, and is as if it had never been.
-        generation: that of the job, in an object store.
+        generation: the job's generation, in an object store.
         """
         self.folder = open_storage(folder)
         self._log = self.folder.child(LOG_FOLDER)

@@ -1,9 +1,9 @@
 """The ledger: the sequence numbers of each (origin, epoch) that the tables hold, as intervals.
 
 Each batch adds the intervals that it brought, with its number: so a message that comes again is compared only with the
-batches that hold its identity. When many batches have added theirs, neighbours become one interval: those of batches
-that are recent within their 64 batches, older ones within their 4,096. So the ledger grows with origins and gaps, and
-hardly with time.
+batches that hold its identity. When many batches have added theirs, neighbours become one interval: intervals of recent
+batches within their 64 batches, older ones within their 4,096. So the ledger grows with origins and gaps, and hardly
+with time.
 
 Before neighbours become one, their rows go to `arrivals`. It is read only for messages that come again after that, and
 names the batches that brought them.
@@ -67,7 +67,7 @@ def batches_of(tables: Tables, rows: pa.Table, suspects: Sequence[Suspect]) -> l
         limits = file.full_limits()
         (low, _), (_, high) = (limits.get(name, (0, 1 << 62)) for name in ("first_batch", "batch"))
         if intervals.intersect(groups, [(low, high)]):
-            # One after the other: those of 4,096 batches together would need gigabytes.
+            # One after the other: the intervals of 4,096 batches together would need gigabytes.
             arrived = tables.dataset(ARRIVALS, [file]).to_table(_COLUMNS, filter=of_origins)
             batches |= _batches(_overlapping(arrived, suspects))
     return intervals.merge(batches)

@@ -45,7 +45,7 @@ class Tables:
     """The folder with the tables."""
 
     def __init__(self, spark: "SparkSession", place: Path | str | Storage, generation: int | None = None) -> None:
-        """generation: that of the job that writes, in an object store."""
+        """generation: the generation of the job that writes, in an object store."""
         self.spark = spark
         self.storage = open_storage(place)
         self.folder = self.storage.place

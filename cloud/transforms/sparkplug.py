@@ -92,7 +92,7 @@ class Births:
 
 
 def is_sparkplug(topic: str) -> bool:
-    """Whether a topic is that of a BIRTH, DATA, DEATH or CMD message; STATE is JSON."""
+    """Whether a topic belongs to a BIRTH, DATA, DEATH or CMD message; STATE is JSON."""
     return topic.startswith(NAMESPACE + "/") and _address(topic)[1] in (*BIRTHS, *_DATA, *_COMMANDS)
 
 

@@ -166,7 +166,7 @@ def _first_needed(newest: Manifest) -> int:
 
 
 def _is_held(tables: Tables, landing: Storage, one: FileNumber, sha256: str, upkeep: Upkeep) -> bool:
-    """Whether the ledger has all that the manifest lists, and the manifest is that of the file that was taken in."""
+    """Whether the ledger has all that the manifest lists, and the manifest belongs to the file that was taken in."""
     try:
         described = manifest.load_manifest(landing, one.stem)
     except ManifestError as error:

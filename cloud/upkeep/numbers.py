@@ -27,7 +27,7 @@ _SPANS = "file INT, origin STRING, epoch STRING, lo BIGINT, hi BIGINT, more BIGI
 
 
 class Counted(NamedTuple):
-    """Which rows of a table count: those of batches up to `last_batch` and, if it is given, of a kind.
+    """Which rows of a table count: rows of batches up to `last_batch` and, if it is given, of a kind.
 
     `key` is what each row of a message has for itself, if a message has more than one.
     """

@@ -40,7 +40,7 @@ def rebuild(
 
     In an object store nothing can be renamed: the new tables stay in TABLES.rebuilt, and the old ones where they are.
 
-    It may be killed at any time and called again. What was forgotten stays so. Arguments and errors are those of
+    It may be killed at any time and called again. What was forgotten stays so. It has the arguments and errors of
     `ingest`. Raises CannotRebuild, too.
     """
     landed, folder = open_storage(landing), open_storage(tables)

@@ -219,7 +219,7 @@ class Publisher:
     def handle_close(self, reason_code: int | None, text: str, now_ms: int) -> None:
         """The broker has ended the connection, perhaps because of a message.
 
-        `reason_code` is that of its DISCONNECT; None without a DISCONNECT.
+        `reason_code` comes from its DISCONNECT; None without a DISCONNECT.
         """
         answered = self._taken() + self._owed
         sent = [one for one in self._on_the_way.values() if one not in answered and self._log.holds(one)]

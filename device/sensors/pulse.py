@@ -13,7 +13,7 @@ class Pulse(Driver):
     """Counts edges since the firmware's start. The pin is pulled to the level before the edge.
 
     Where the board has hardware counters they count, so that no edge is missed while the firmware is busy. They cannot
-    tell a contact's bounces from pulses: with `debounce_ms` interrupts count, those of both edges, since a contact
+    tell a contact's bounces from pulses: with `debounce_ms` interrupts of both edges count, since a contact
     bounces when it opens too. On an ESP32 interrupts wait in a queue of eight; then the hardware counter shows how many
     edges, bounces included, the queue had no place for: `missed`.
 

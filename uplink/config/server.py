@@ -13,7 +13,7 @@ UNIX_PATH_BYTES_MAX = 107  # unix(7), less the NUL at its end
 
 
 class Server(NamedTuple):
-    """One server: ``path`` is that of its WebSocket, with the query, and empty without WebSocket.
+    """One server: ``path`` is the path of its WebSocket, with the query, and empty without WebSocket.
 
     ``socket`` is the path of its Unix socket, empty for a server with a host. As text it is its URL, without the query,
     which may have a token.

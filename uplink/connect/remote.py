@@ -37,7 +37,8 @@ class Remote(asyncio.Protocol):
     Args:
         client: the connection's protocol state.
         handle: takes each step; it may be changed.
-        user_properties: those of the CONNECT, such as what it says about message identities (docs/reference/wire.md).
+        user_properties: the user properties of the CONNECT, such as what it says about message identities
+        (docs/reference/wire.md).
         receive_maximum: what the CONNECT announces. A broker that sends more does not end the connection.
 
     ``topics`` learns the topic names of messages that may come many at once, while ``may_take`` allows it.

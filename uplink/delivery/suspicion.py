@@ -82,7 +82,7 @@ class Suspicion:
 
         Args:
             code: the reason code of its DISCONNECT, UNSPECIFIED_ERROR if it just closed the connection.
-            positions: those of the messages in flight.
+            positions: the positions of the messages in flight.
             has_answer: whether it has answered a message over this connection.
             is_statement: whether the oldest of them is a statement.
 

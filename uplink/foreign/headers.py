@@ -63,7 +63,7 @@ def encode(message: Message, hop: str, *, with_headers: bool, with_properties: b
 
     Args:
         message: the message.
-        hop: that of this gateway.
+        hop: the hop of this gateway, added to the others.
         with_headers: whether MQTT's own properties go.
         with_properties: whether user properties go.
     """
@@ -125,7 +125,7 @@ def decode(headers: dict[str, str], identity: str, mode: ImportHeaders) -> dict[
     Args:
         headers: its headers.
         identity: the value of `hf-id`, "" for none.
-        mode: which headers count, beside our own: none, that of the content type, or all.
+        mode: which headers count, beside our own: none, the content type, or all.
     """
     by_name = {name.lower(): value for name, value in headers.items()}
     found: dict[int, Any] = {}

@@ -22,7 +22,7 @@ PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
 
 
 class PackedBatch(NamedTuple):
-    """What leaves in one PUBLISH. Its acknowledgement is that of all its deliveries.
+    """What leaves in one PUBLISH. Its acknowledgement counts for all its deliveries.
 
     ``payload`` is None for a single message that goes by itself. ``qos`` is the highest of the deliveries.
     """

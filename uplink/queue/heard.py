@@ -22,7 +22,7 @@ QOS = 2
 
 
 class HeardInterest:
-    """The topic filters that a neighbour wants, and those of them that the route's cursor gets as subscriptions.
+    """The topic filters that a neighbour wants, and which of them the route's cursor gets as subscriptions.
 
     Args:
         log: the gateway's store.

@@ -94,7 +94,7 @@ class RouteQueue:
     has now. ``cursor`` hands out the messages as they are stored, but for those of the backfill, which ``backfill``
     hands out, if there is one. ``lanes`` puts both together, as the route sends them. ``outlet`` is what the sender
     fetches from, and ``batches`` the same if it has batches. ``is_to_gateway``: the other end says what it wants.
-    ``numbers`` give the messages of each lane their numbers of the link, those of the live lane first.
+    ``numbers`` give the messages of each lane their numbers of the link; the live lane's comes first.
     """
 
     def __init__(

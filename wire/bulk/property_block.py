@@ -262,7 +262,7 @@ def encode_vias(epoch: int, numbers: Sequence[int], gateway: str, route: str) ->
     """Returns the property `hf-via` of each message.
 
     Args:
-        epoch: that of the route's numbering.
+        epoch: the epoch of the route's numbering.
         numbers: the messages' numbers of the link, from 1 on.
         gateway, route: their names.
     """

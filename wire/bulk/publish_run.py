@@ -5,7 +5,7 @@
     first byte | length | topic name | packet identifier | properties │ seq │ properties │ number │ properties | payload
     └──────────── head ─────────────┘                     └─ before ─┘       └ between ─┘          └ behind ──┘
 
-The number is that of the link. The digits of numbers that follow each other are not written anew for each: the last
+The number is the link's. The digits of numbers that follow each other are not written anew for each: the last
 three are in a table, and those before them are the same for many numbers.
 """
 

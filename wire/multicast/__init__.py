@@ -70,7 +70,7 @@ class HandedKey:
         port: its UDP port.
         number: the key's number. Keys of one epoch have rising numbers.
         key: 32 bytes.
-        epoch: 8 bytes, those of the datagrams that the key authenticates.
+        epoch: 8 bytes, the epoch of the datagrams that the key authenticates.
         datagrams: how many datagrams the epoch had when the key was handed out.
         messages: how many messages they had.
     """
