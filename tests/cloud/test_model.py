@@ -1,4 +1,4 @@
-"""Random histories of landing files and jobs: after each step the tables are those of a plain model."""
+"""Random histories of landing files and jobs: after each step the tables equal a plain model."""
 
 import os
 import random
@@ -188,7 +188,7 @@ class History:
         return name
 
     def check(self) -> None:
-        """Asserts that each table and view is that of the model."""
+        """Asserts that each table and view equals the model's."""
         model = self._model
         rows = {name: self._lake.rows(name) for name in ("bronze_messages", "readings", "quarantine", "batches")}
         assert sorted(

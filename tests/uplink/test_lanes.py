@@ -50,7 +50,7 @@ def numbers(broker: ScriptedBroker) -> list[int]:
 
 
 def lanes_in(found: Iterable[int], backlog: int = BACKLOG) -> tuple[list[int], list[int]]:
-    """The live messages, and those of the backfill, in the order in which they came."""
+    """The live messages, and the messages of the backfill, in the order in which they came."""
     found = list(found)
     return [one for one in found if one > backlog], [one for one in found if one <= backlog]
 

@@ -1,4 +1,4 @@
-"""The golden packet table of MQTT 3.1.1, in the form of `golden`; clauses are those of the 3.1.1 standard."""
+"""The golden packet table of MQTT 3.1.1, in the form of `golden`; clauses are numbered as in the 3.1.1 standard."""
 
 from binascii import unhexlify
 

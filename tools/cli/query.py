@@ -123,7 +123,7 @@ def _count_rows(ask: Ask) -> Result:
 
 
 def _default_tables() -> Path:
-    """The tables of this machine; if there are none, those of the last demo."""
+    """The tables of this machine; if there are none, the last demo's."""
     ours = state_directory() / "tables"
     return ours if has_tables(ours) else demo_directory() / "tables"
 

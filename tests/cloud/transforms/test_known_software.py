@@ -1,6 +1,6 @@
 """Payloads as Tasmota, Zigbee2MQTT, Shelly and The Things Stack publish them, without any configuration.
 
-Topics, fields and types are those of their documentation; names and numbers are ours.
+Topics, fields and types come from their documentation; names and numbers are ours.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Conditions on what goes over a link: those of both ends count, and the sender evaluates them."""
+"""Conditions on what goes over a link: the conditions of both ends count, and the sender evaluates them."""
 
 import asyncio
 import json

@@ -179,7 +179,7 @@ def _imports(source: Path) -> Iterator[str]:
 
 
 def _compile(text: str, path: Path, folder: str) -> bytes:
-    """To bytecode, which is the same for every processor; the name inside is that of the repository."""
+    """To bytecode, which is the same for every processor; the name inside is the repository's."""
     source, compiled = Path(folder, "source.py"), Path(folder, "compiled.mpy")
     source.write_text(text)
     options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]  # without assertions and line numbers

@@ -13,7 +13,7 @@ Function = Callable[..., Awaitable[None]]
 
 @dataclass(frozen=True)
 class Check:
-    """One check on one version of MQTT; ``arguments`` are those of its case, if it has several."""
+    """One check on one version of MQTT; ``arguments`` has the arguments of its case, if it has several."""
 
     name: str
     version: str
@@ -31,7 +31,7 @@ def check(v3: str = "", v5: str = "", cases: Mapping[str, Any] | None = None) ->
 
     Args:
         v3: the statements of MQTT 3.1.1 that it shows, as in "3.1.0-2 4.8.0-1".
-        v5: those of MQTT 5.0.
+        v5: the statements of MQTT 5.0.
         cases: {name: what the function gets besides the broker}: each is a check of its own.
     """
 

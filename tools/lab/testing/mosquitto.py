@@ -37,7 +37,7 @@ class Mosquitto:
     It acknowledges before it writes. Where nothing may be lost it must be stopped, or must `save` before it is killed.
 
     Args:
-        lines: more lines of its configuration; those of the listener come first.
+        lines: more lines of its configuration; the listener's come first.
         port: None: one that is free.
         is_persistent: whether anything outlasts a stop.
     """

@@ -1,4 +1,4 @@
-"""The page of the gateway's figures has those of all its benchmarks, as they print them."""
+"""The page of the gateway's figures has the figures of all its benchmarks, as they print them."""
 
 import pytest
 import typer

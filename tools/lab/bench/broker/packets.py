@@ -39,7 +39,7 @@ def subscribe(*topic_filters: str, qos: int = 1, level: int = MQTT_5) -> bytes:
 
 
 class Publishes:
-    """PUBLISHes of equal length, one for each packet identifier, all of them twice; those of QoS 0 have no identifier.
+    """PUBLISHes of equal length, one for each packet identifier, all of them twice; at QoS 0 they have no identifier.
     Each payload has ``size`` bytes. With the client identifier of a ``device`` they have the properties of a device's
     messages."""
 

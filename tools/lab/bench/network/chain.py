@@ -168,7 +168,7 @@ class MqttParty:
 
 
 class NatsParty:
-    """A client of a NATS server. Topic names and filters are those of MQTT here too."""
+    """A client of a NATS server. Topic names and filters are written as in MQTT here too."""
 
     def __init__(self) -> None:
         self._client = NatsClient()

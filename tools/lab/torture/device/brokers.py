@@ -115,7 +115,7 @@ class Reader:
         return came
 
     def _read_to_end(self, client: paho.Client) -> list[tuple[str, bytes]]:
-        """What comes before a message of our own of the same QoS; those of another overtake it."""
+        """What comes before a message of our own of the same QoS; messages of another QoS overtake it."""
         came: list[tuple[str, bytes]] = []
         client.publish(END, qos=self._qos)
         while (message := self._came.get(timeout=SILENCE_S)) is not None and message.topic != END:

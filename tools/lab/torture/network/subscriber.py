@@ -16,7 +16,7 @@ PROBE = b"probe "
 
 
 class Came(NamedTuple):
-    """A message that came: its identity (that of one without has no origin), its topic name, and its DUP flag."""
+    """A message that came: its identity (without an origin if it has none), its topic name, and its DUP flag."""
 
     origin: str
     epoch: int

@@ -100,7 +100,7 @@ class Route:
 
 
 class Gateway:
-    """A gateway with a store. `stream` is that of its own messages."""
+    """A gateway with a store. `stream` names its own messages in the ledger."""
 
     def __init__(self, name: str, epoch: int) -> None:
         self.name = name

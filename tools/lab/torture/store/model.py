@@ -27,7 +27,7 @@ class State:
 
 @dataclass
 class Step:
-    """One group for the log: all of it is there after a cut, or nothing. ``numbers`` are those of its messages."""
+    """One group for the log: all of it is there after a cut, or nothing. ``numbers`` are its messages' numbers."""
 
     work: list[Work] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
