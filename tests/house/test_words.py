@@ -21,6 +21,9 @@ WORDS = {
     r"\b(?i:those whose|that is none|what is none|which is none)\b": "say what it is, or that there is none",
     r"\b(?:[Hh]e|[Hh]is|[Hh]im)\b": "name the person, or 'they'",
     r"\b(?i:spoilt)\b": "corrupt",
+    r"\b[Tt]hose\s+(?:(?:#|--|>)\s+)?that\b": "say the noun again: 'messages that'",
+    r"\b[Ss]o\s+many\b(?!(?:\s+[\w-]+){1,3}\s+that\b)": "name the number: '`count` messages'; fine is 'so many … that'",
+    r'"""(?:That|Those|Of|So many)\b(?! (?:is|are)\b)': "begin the docstring with what it is or does",
     r"(?<=_)(?:somebody|someone|nobody|whoever|everybody|whom|spoilt|who(?![a-z]))": "name the thing",
     r"(?:(?:somebody|someone|nobody|whoever|everybody|whom|spoilt)|\bwho)(?=_)": "name the thing",
 }
@@ -54,7 +57,9 @@ def faults(text: str, place: str = "") -> Iterator[str]:
 
     prose = _FINE.sub(lambda fine: re.sub(r"[^\n]", "`", fine[0]), text)
     for pattern, advice in WORDS.items():
-        yield from (f"{at(found.start())}: '{found[0]}': {advice}" for found in re.finditer(pattern, prose))
+        yield from (
+            f"{at(found.start())}: '{' '.join(found[0].split())}': {advice}" for found in re.finditer(pattern, prose)
+        )
     renamed = {**RENAMED, **RENAMED_IN_THE_GATEWAY} if place.startswith(("gateway/", "uplink/", "docs/")) else RENAMED
     for found in (_MENTIONED if place.endswith(".md") else _DEFINED).finditer(text):
         if found[1] in renamed:
@@ -83,6 +88,14 @@ def test_text_is_in_plain_words_and_names_are_the_new_ones(path: Path) -> None:
         ("hash_of_nobody", [":1: 'nobody'"]),
         ("what_is_denied_to_who_is_away", [":1: 'who'"]),
         ("a_session_whose_rows", []),
+        ("messages, and those that wait", [":1: 'those that'"]),
+        ("# the last of those\n    # that wait", [":1: 'those # that'"]),
+        ("Returns so many messages.", [":1: 'so many'"]),
+        ("so many messages that no other client gets a turn", []),
+        ('"""Of the gateway\'s name."""', [':1: \'"""Of\'']),
+        ('"""That of its last delivery."""', [':1: \'"""That\'']),
+        ('"""Those of all its deliveries."""', [':1: \'"""Those\'']),
+        ('"""Offers the time. Of two, the first."""', []),
         ("class Turn:", [":1: 'Turn' is now AckBatch"]),
         ("def _let_go():", [":1: 'let_go' is now unpin"]),
     ],
