@@ -70,9 +70,8 @@ def _prove(file: StoredFile) -> str | None:
     """Returns the fault of a file, "" for none, and None where it has no checksum."""
     try:
         if file.sha256 is not None:
-            return (
-                "" if digest_of(file.folder, file.name) == file.sha256 else "its bytes are not the ones that were written"
-            )
+            is_as_written = digest_of(file.folder, file.name) == file.sha256
+            return "" if is_as_written else "its bytes are not the ones that were written"
         return _prove_pages(file)
     except FileNotFoundError:
         return "missing"

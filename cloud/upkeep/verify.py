@@ -97,14 +97,10 @@ def verify(
 
     fresh_s: for how long (seconds) a message may be in a landing file before it is in the tables.
     full: reads the bytes of all data files and landing files. Otherwise it reads a sample, another one each time.
-<<<<<<< HEAD
     seal: reads the bytes of all, and notes in Delta's log the SHA-256 of data files that have none, unless there is a
         fault. The digests are those from before the checks: what changes a file meanwhile is a fault of the next run.
-    The other arguments are those of `ingest`. Raises NoTables, JobRunning, NewerTables, OlderTables, OSError,
+    `ingest` explains the other arguments. Raises NoTables, JobRunning, NewerTables, OlderTables, OSError,
     SparkMissing.
-=======
-    `ingest` explains the other arguments. Raises NoTables, JobRunning, NewerTables, OSError, SparkMissing.
->>>>>>> 0d871a0 (uplink, cloud, wire, device: name what a field or argument has, in place of "those of")
     """
     landed = open_storage(landing)
     require_tables(tables)
