@@ -19,7 +19,6 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, 
 
 from gateway.routes import (
     DeliveryRun,
-    DroppedRow,
     Handed,
     LaneCursor,
     LeftOut,
@@ -29,6 +28,7 @@ from gateway.routes import (
     Piece,
     Signal,
     Work,
+    drops,
 )
 from wire.bulk.property_block import encode_via_property, encode_vias
 from wire.bulk.publish_run import FirstVia
@@ -304,7 +304,7 @@ class LinkNumbers:
         self._log.save_place(self._cursor)  # what is before it cannot come again, and so may be named as left out
         await self._log.submit([])  # the ranges that were noted so far are in the table then
         since_ms = now.said_ms if now.said_ms <= now_ms else 0  # the clock was set back
-        dropped: list[DroppedRow] = []
+        dropped: list[drops.DroppedRow] = []
         until_ms = now_ms
         if not self._cursor.is_backfill:  # the ranges of a route are in the statements of its other lane
             dropped, until_ms = await self._log.read_dropped(self._consumer, since_ms, now_ms)
@@ -334,7 +334,7 @@ class LinkNumbers:
         now: Numbering,
         first: int,
         handed: dict[tuple[str, int], Handed],
-        dropped: Sequence[DroppedRow],
+        dropped: Sequence[drops.DroppedRow],
         left_out: dict[tuple[str, int], list[tuple[int, int]]],
     ) -> Iterator[Statement]:
         """Yields the first statement with all numbers since the last one, and others with further ranges."""

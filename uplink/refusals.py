@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from gateway.routes import REJECTED, MessageLog, Refused, RouteState, Signal, Work
+from gateway.routes import MessageLog, Refused, RouteState, Signal, Work, drops
 from wire.errors import WireError
 
 REFUSED_MOST = 10_000  # beyond it the broker refuses everything, perhaps, and the route stands still
@@ -102,7 +102,7 @@ class Refusals:
         for one in refused:
             message = await self._log.read_one(one.position)
             if message is not None:
-                self._log.drop(REJECTED, self._consumer, message)
+                self._log.drop(drops.REJECTED, self._consumer, message)
             self._log.defer(self.release(one))
         await self._log.submit([])
         return len(refused)

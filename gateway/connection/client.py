@@ -16,7 +16,7 @@ from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
 from gateway.port import Port
 from gateway.sessions.session import Session
-from gateway.store import AckBatch, Owed
+from gateway.store import AckBatch, retained
 from gateway.streams.naming import Naming
 from wire import reasons
 from wire.bulk.connection import Acknowledgements, BulkServerConnection
@@ -242,7 +242,7 @@ class Client:
         keys = [] if problem or self._has_ended() else self._multicast.hand_out(packet)
         return Answer(codes, problem, keys, partial(self._send_old, packet, codes, owed))
 
-    async def _send_old(self, packet: Subscribe, codes: list[int], owed: list[Owed]) -> None:
+    async def _send_old(self, packet: Subscribe, codes: list[int], owed: list[retained.Owed]) -> None:
         """Sends retained messages behind a SUBACK, and the gateway's own."""
         if self._has_ended():
             self._session.owe(owed)

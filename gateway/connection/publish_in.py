@@ -18,19 +18,7 @@ from gateway.network.conditions import Conditions
 from gateway.pace import Pace
 from gateway.sessions.copies import Copies
 from gateway.sessions.released import Released, digests_in
-from gateway.store import (
-    FILTERED,
-    GATEWAY,
-    AckBatch,
-    Masks,
-    PublishBatch,
-    SeenNote,
-    Standing,
-    Work,
-    masks_of_batch,
-    qos2,
-    retained,
-)
+from gateway.store import AckBatch, Masks, PublishBatch, SeenNote, Standing, Work, drops, masks_of_batch, qos2, retained
 from gateway.topic_memory import remember
 from wire.bulk.content_digest import content_digest, digests_of
 from wire.bulk.property_block import GATEWAY_MARK, marker_of
@@ -229,7 +217,7 @@ class Intake:
             self._services.counters.messages_returned += 1
             self._accept_unstored(packet)
         elif self._conditions is not None and not self._conditions.passes(message):
-            self._services.log.drop(FILTERED, GATEWAY, message)
+            self._services.log.drop(drops.FILTERED, drops.GATEWAY, message)
             self._accept_unstored(packet)
         elif packet.packet_identifier is None:
             if self._copies is not None and message.origin and self._known.is_repeated_qos_0(message):

@@ -23,7 +23,7 @@ from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
 from gateway.sessions.wills import Wills
-from gateway.store import Cursor, Endings, MessageLog, StoredWill, Work
+from gateway.store import Cursor, Endings, MessageLog, Work, wills
 from gateway.streams.names import client_of
 from gateway.timers import Timers
 from wire import reasons
@@ -147,7 +147,7 @@ class Stream:
     def _queues(self) -> list[Cursor]:
         return [session.cursor for session in self.sessions.all()] + self.subscribers.cursors()
 
-    def _publish_will(self, will: StoredWill, note: Work) -> asyncio.Future[Any] | int:
+    def _publish_will(self, will: wills.StoredWill, note: Work) -> asyncio.Future[Any] | int:
         """Publishes a will in one transaction with other work; returns the reason code if it may not be published."""
         access = self._common.access_control.access
         permissions = access.permissions(will.user, client_of(will.session), self.name)

@@ -13,7 +13,7 @@ from gateway.multicast import BadMulticast
 from gateway.pace import Slice
 from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
-from gateway.store import Grant, Owed, retained
+from gateway.store import Grant, retained
 from wire.codec.packets import RETAIN_IF_NEW, RETAIN_NEVER, Subscribe
 from wire.multicast import MULTICAST_PROPERTY
 from wire.properties import SUBSCRIPTION_IDENTIFIER, USER_PROPERTY
@@ -52,7 +52,7 @@ class Subscribing:
         self._permissions = permissions
         self._connection = session.connection
 
-    async def subscribe(self, packet: Subscribe, naming: str = "") -> tuple[list[int], list[Owed]]:
+    async def subscribe(self, packet: Subscribe, naming: str = "") -> tuple[list[int], list[retained.Owed]]:
         """Returns the reason codes and the retained messages to send after the SUBACK.
 
         ``naming`` is how the client has named the stream. Raises sqlite3.Error, and SubscribeRefused: nothing is
@@ -96,7 +96,7 @@ class Subscribing:
                 is_new |= topic_filter in searches and searches[topic_filter].is_new
                 wanted = Wanted(topic_filter, options & 3, self._services.log.head)
                 searches[topic_filter] = _NewSearch(wanted, is_new)
-        owed: list[Owed] = []
+        owed: list[retained.Owed] = []
         try:
             refused = await self._find_all(searches, identifier, selector, owed)
             await self._services.sessions.save(self._session.client_id)
@@ -112,7 +112,7 @@ class Subscribing:
 
     async def _subscribe_to_multicast(
         self, packet: Subscribe, selector: Selector | None, naming: str
-    ) -> tuple[list[int], list[Owed]]:
+    ) -> tuple[list[int], list[retained.Owed]]:
         """Replaces subscriptions by those over multicast; the retained messages come over this connection."""
         try:
             if selector is not None:
@@ -133,7 +133,7 @@ class Subscribing:
             for topic_filter, options in packet.filters
             if _wants_retained(topic_filter, options, topic_filter not in replaced)
         }
-        owed: list[Owed] = []
+        owed: list[retained.Owed] = []
         try:
             refused = await self._find_all(searches, 0, None, owed)
         except sqlite3.Error:
@@ -149,7 +149,7 @@ class Subscribing:
         return self._services.sessions.get(self._session.client_id) is not self._session
 
     async def _find_all(
-        self, wanted: dict[str, _NewSearch], identifier: int, selector: Selector | None, owed: list[Owed]
+        self, wanted: dict[str, _NewSearch], identifier: int, selector: Selector | None, owed: list[retained.Owed]
     ) -> set[str]:
         """Finds the retained messages that filters match; returns the filters that match too many."""
         refused: set[str] = set()
@@ -175,7 +175,7 @@ class Subscribing:
                     self._services.subscribers.unsubscribe(session, filter_now)
         return refused
 
-    async def _owe(self, found: list[Owed], owed: list[Owed]) -> bool:
+    async def _owe(self, found: list[retained.Owed], owed: list[retained.Owed]) -> bool:
         """Adds a piece of a filter's retained messages to ``owed``.
 
         Returns False if their owner holds too much or the session has ended.
@@ -194,7 +194,7 @@ class Subscribing:
         owed += found
         return True
 
-    def _give_back(self, owed: list[Owed], first: int) -> None:
+    def _give_back(self, owed: list[retained.Owed], first: int) -> None:
         """Frees what was found from index ``first`` on: it is not sent."""
         given_back = owed[first:]
         del owed[first:]

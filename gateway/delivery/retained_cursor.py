@@ -5,7 +5,7 @@ from itertools import count, islice, takewhile
 from typing import Protocol
 
 from gateway.message import Message
-from gateway.store import Delivery, MessageLog, Owed, Work
+from gateway.store import Delivery, MessageLog, Work, retained
 from gateway.store import retained as stored
 
 READ_MOST = 100  # messages in memory at once
@@ -49,18 +49,18 @@ class RetainedCursor:
 
     consumer = ""  # of the flows of retained messages
 
-    def __init__(self, log: MessageLog, owed: dict[Owed, None], account: Account, *, durable: bool) -> None:
+    def __init__(self, log: MessageLog, owed: dict[retained.Owed, None], account: Account, *, durable: bool) -> None:
         self.durable = durable
         self._account = account
         self._log = log
         self._owed = owed
-        self._queue: list[Owed | Callable[[], None]] = list(owed)
+        self._queue: list[retained.Owed | Callable[[], None]] = list(owed)
         self._is_fetching = False
         self._topics = dict.fromkeys(one.topic for one in owed)  # of the messages to send; a set takes more memory
         self.superseded: dict[str, None] = {}
         self._is_expecting = False
         self._numbers = count(1)
-        self._handed_out: dict[int, Owed] = {}
+        self._handed_out: dict[int, retained.Owed] = {}
         self._handed_over: dict[int, None] = {}
 
     @property
@@ -71,13 +71,13 @@ class RetainedCursor:
     @property
     def needs_window(self) -> bool:
         """Whether the next message may go at QoS 1 or 2."""
-        return bool(next((one.qos for one in self._queue if isinstance(one, Owed)), 0))
+        return bool(next((one.qos for one in self._queue if isinstance(one, retained.Owed)), 0))
 
     def expect(self) -> None:
         """A SUBSCRIBE's matches are being searched for; ``add`` takes them."""
         self._is_expecting = True
 
-    def add(self, owed: list[Owed]) -> None:
+    def add(self, owed: list[retained.Owed]) -> None:
         """The session is owed more messages."""
         self._owed.update(dict.fromkeys(owed))
         self._queue += owed
@@ -97,7 +97,7 @@ class RetainedCursor:
             self._call_next()
 
     def _call_next(self) -> None:
-        while self._queue and not isinstance(call := self._queue[0], Owed):
+        while self._queue and not isinstance(call := self._queue[0], retained.Owed):
             del self._queue[0]
             call()
 
@@ -110,7 +110,11 @@ class RetainedCursor:
         while self._queue:
             self._call_next()
             upcoming = islice(self._queue, READ_MOST)
-            batch = [one for one in takewhile(lambda one: isinstance(one, Owed), upcoming) if isinstance(one, Owed)]
+            batch = [
+                one
+                for one in takewhile(lambda one: isinstance(one, retained.Owed), upcoming)
+                if isinstance(one, retained.Owed)
+            ]
             if not batch:
                 break
             del self._queue[: len(batch)]

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from gateway.message import Message
 from gateway.pace import Slice
-from gateway.store import MessageLog, Owed, retained
+from gateway.store import MessageLog, retained
 
 READ_MOST = 100  # retained messages in memory at once, while a condition looks at them
 FILTERS_AT_ONCE = 100  # in one search
@@ -32,7 +32,7 @@ class Found(NamedTuple):
     """A piece of what a filter matches; it has no numbers yet, and the store does not know it."""
 
     topic_filter: str
-    owed: list[Owed]
+    owed: list[retained.Owed]
     is_last: bool
 
 
@@ -83,7 +83,7 @@ class RetainedSearch:
                 topics = piece.topics
                 for condition in self._conditions:
                     topics = await self._select(topics, condition)
-                owed = [Owed(0, self._session, *one, qos, self._identifier) for one in topics]
+                owed = [retained.Owed(0, self._session, *one, qos, self._identifier) for one in topics]
                 yield Found(topic_filter, owed, piece.end is None)
                 after = piece.end or ""
                 if piece.end is None or topic_filter in self._given_up:

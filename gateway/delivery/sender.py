@@ -29,20 +29,18 @@ from gateway.message import Message
 from gateway.pace import Reservation, Slice
 from gateway.signals import Signal
 from gateway.store import (
-    EVICTED,
-    FILTERED,
     HAND_OUT_BYTES_MAX,
-    RELEASED,
     Cursor,
     Delivery,
     DeliveryRun,
-    Flow,
     Grant,
     MessageLog,
     Piece,
     RunCursor,
+    drops,
     grant_by,
     grants_apart,
+    qos2,
 )
 from gateway.subscriptions import Subscription
 from wire.errors import WireError
@@ -200,7 +198,7 @@ class Sender:
             if not self._dropped:
                 logger.warning("%s is slow: QoS 0 messages to it are dropped", self._window.name)
             self._dropped += 1
-            window.drop(EVICTED, message)
+            window.drop(drops.EVICTED, message)
             return
         for copy in self._copies(self._cursor, message, grant._replace(qos=0)):
             window.publish(message, copy)
@@ -215,7 +213,7 @@ class Sender:
 
     def hold_back(self, message: Message) -> None:
         """Notes that the conditions of a link hold a message of QoS 0 back."""
-        self._window.drop(FILTERED, message)
+        self._window.drop(drops.FILTERED, message)
 
     async def _watch(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
@@ -243,7 +241,7 @@ class Sender:
         self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
         for flow in released:
             self._release_again(flow)
-        own: list[Flow] = []
+        own: list[qos2.Flow] = []
         for flow in begun:
             if flow.source == self._cursor.consumer and not flow.topic:
                 own.append(flow)
@@ -258,7 +256,7 @@ class Sender:
         self._window.flush()
         self._resumed.set()
 
-    def _release_again(self, flow: Flow) -> None:
+    def _release_again(self, flow: qos2.Flow) -> None:
         """Sends a PUBREL; another end that has forgotten the session has the message, and needs none."""
         if self._window.session_present:
             self._window.protocol.pubrel(flow.packet_identifier)
@@ -269,7 +267,7 @@ class Sender:
         while source.again and source.again[-1].position <= position:
             await self._send_again(source.again.pop())
 
-    async def _send_again(self, flow: Flow) -> None:
+    async def _send_again(self, flow: qos2.Flow) -> None:
         window = self._window
         await window.wait_for_room()
         message = await window.message_of(flow) if self._is_unanswered(flow) else None
@@ -284,12 +282,12 @@ class Sender:
         # A client that has received the message may have it; otherwise the identifier has no meaning for it.
         self._release_again(flow)
         if message is not None:
-            window.drop(FILTERED, message)
+            window.drop(drops.FILTERED, message)
             window.outgoing.pass_over(flow)  # noted with the range, so that this is told once
 
-    def _is_unanswered(self, flow: Flow) -> bool:
+    def _is_unanswered(self, flow: qos2.Flow) -> bool:
         """Whether the client has not sent the PUBREC of a flow: some do so before its PUBLISH comes again."""
-        return flow.state != RELEASED and self._window.protocol.is_expected(flow.packet_identifier)
+        return flow.state != qos2.RELEASED and self._window.protocol.is_expected(flow.packet_identifier)
 
     def _supersede_retained(self, message: Message) -> None:
         if self.retained is not None:
@@ -406,7 +404,7 @@ class Sender:
                 self._window.await_pubacks(identifiers, partial(self._finish, source))
         return deliveries
 
-    def _send_together(self, source: Source, deliveries: list[Delivery], flows: dict[int, Flow]) -> int:
+    def _send_together(self, source: Source, deliveries: list[Delivery], flows: dict[int, qos2.Flow]) -> int:
         """Sends the plain deliveries of one QoS at the beginning in one piece; returns how many these are."""
         qos = deliveries[0].qos
         plain = plain_ones(qos, deliveries)
@@ -422,7 +420,7 @@ class Sender:
             self._window.await_pubacks(identifiers, partial(self._finish, source))
         return len(plain)
 
-    async def _publish_once(self, message: Message, flow: Flow) -> None:
+    async def _publish_once(self, message: Message, flow: qos2.Flow) -> None:
         await self._window.wait_for_room()
         self._window.publish_once(message, Grant(2, flow.retain, flow.identifiers), flow.packet_identifier)
 
@@ -436,7 +434,7 @@ class Sender:
 
     async def _begin_flows(
         self, source: Source, deliveries: list[Delivery]
-    ) -> tuple[dict[int, Flow], dict[int, list[Flow]]]:
+    ) -> tuple[dict[int, qos2.Flow], dict[int, list[qos2.Flow]]]:
         """Notes the QoS 2 messages among some deliveries; then they are the session's and no longer the cursor's.
 
         Returns the flows by the delivery's packet identifier, and the flows of further copies. Copies at a lower QoS
@@ -549,7 +547,7 @@ class Sender:
                     source.held.discard(delivery.packet_identifier)
                     cursor.refuse(delivery)
                     return False
-                self._window.drop(FILTERED, delivery.message)
+                self._window.drop(drops.FILTERED, delivery.message)
         elif (delivery.dup and not source.shared) or self._window.is_wanted(delivery.message):
             return True
         self._finish(source, [delivery.packet_identifier])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.delivery.retained_cursor import RetainedCursor
-from gateway.store import Delivery, Flow
+from gateway.store import Delivery, qos2
 from gateway.subscriptions import Subscription
 
 
@@ -43,4 +43,4 @@ class Source:
     is_sending: bool = False
     is_closed: bool = False
     task: asyncio.Task[None] | None = None
-    again: list[Flow] = field(default_factory=list)
+    again: list[qos2.Flow] = field(default_factory=list)

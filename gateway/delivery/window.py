@@ -14,7 +14,7 @@ from gateway.counters import Counters
 from gateway.message import Message, form, identity_properties, plain_properties
 from gateway.pace import LineRoom, Shift
 from gateway.signals import Signal
-from gateway.store import EXPIRED, OVERSIZE, Delivery, DeliveryRun, Flow, Grant, MessageLog, Outgoing, Work
+from gateway.store import Delivery, DeliveryRun, Grant, MessageLog, Outgoing, Work, drops, qos2
 from gateway.streams.naming import Naming
 from wire.bulk.connection import BulkConnection
 from wire.bulk.property_block import encode_block, encode_identified_block
@@ -159,7 +159,7 @@ class Window:
             self.send(message, grant, packet_identifier, dup, plain_properties)
         except PacketTooLargeError as error:
             logger.warning("%s: message on %r passed over: %s", self.name, message.topic, error)
-            self.drop(OVERSIZE, message)
+            self.drop(drops.OVERSIZE, message)
             return False
         return True
 
@@ -238,7 +238,7 @@ class Window:
         """Notes that the client does not get a message."""
         self._log.drop(reason, self._consumer, message)
 
-    async def message_of(self, flow: Flow) -> Message | None:
+    async def message_of(self, flow: qos2.Flow) -> Message | None:
         """Returns what the PUBLISH of a flow carries, None if it is gone. Raises sqlite3.Error."""
         return await self.outgoing.message_of(flow)
 
@@ -250,7 +250,7 @@ class Window:
     def is_wanted(self, message: Message) -> bool:
         """Whether a message has not expired; one that has is noted."""
         if message.expires_ms and message.expires_ms <= time.time() * 1000:
-            self.drop(EXPIRED, message)
+            self.drop(drops.EXPIRED, message)
             return False
         return True
 

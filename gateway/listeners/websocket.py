@@ -16,9 +16,9 @@ from gateway.listeners.http_connection import HttpConnection
 from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors
-from gateway.listeners.websocket_frames import CloseCode, FrameError, FrameKind, Frames
 from gateway.log_fields import about
 from gateway.port import Port, Visitor, host_of
+from wire.bulk.websocket_frames import CloseCode, FrameError, FrameKind, Frames
 
 SUBPROTOCOL = "mqtt"  # [MQTT-6.0.0-4]
 UPGRADE_REQUIRED = 426

@@ -26,7 +26,7 @@ from gateway.message import Message, plain_properties
 from gateway.multicast.keys import GroupKeys
 from gateway.pace import Slice
 from gateway.signals import Signal
-from gateway.store import EVICTED, EXPIRED, Cursor, MessageLog
+from gateway.store import Cursor, MessageLog, drops
 from wire.codec.packets import Publish
 from wire.multicast import MULTICAST_TOPIC, HandedKey
 from wire.multicast.sender import ROOM, MulticastSender
@@ -146,7 +146,7 @@ class MulticastGroup:
         if not self._keys.has_readers:
             return
         if len(self._waiting) >= WAITING_MOST:
-            self._log.drop(EVICTED, self._cursor.consumer, message)
+            self._log.drop(drops.EVICTED, self._cursor.consumer, message)
             return
         self._waiting.append(message)
         self._news.set()
@@ -190,7 +190,7 @@ class MulticastGroup:
         if not self._keys.has_readers:
             return  # no receiver could check the datagram
         if message.expires_ms and message.expires_ms <= time.time() * 1000:
-            self._log.drop(EXPIRED, self._cursor.consumer, message)
+            self._log.drop(drops.EXPIRED, self._cursor.consumer, message)
             return
         packet = Publish(message.topic, message.payload, properties=plain_properties(message)).encode()
         if len(packet) > ROOM:

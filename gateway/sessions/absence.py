@@ -8,7 +8,7 @@ import asyncio
 
 from gateway.message import Message
 from gateway.sessions.session import Session
-from gateway.store import UNROUTED, Backlog
+from gateway.store import Backlog, drops
 
 PAUSE_S = 1.0  # between two looks at what has been stored meanwhile
 
@@ -31,4 +31,4 @@ def _is_small_enough(_: Backlog) -> bool:
 
 
 def _unrouted(_: Message) -> str:
-    return UNROUTED
+    return drops.UNROUTED

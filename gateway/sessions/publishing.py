@@ -9,7 +9,7 @@ from gateway.limits import Limits, Verdict
 from gateway.message import Message
 from gateway.sessions.copies import Copies
 from gateway.sessions.subscribers import Subscribers
-from gateway.store import GATEWAY, REJECTED, RETAINED, Cursor, Drop, MessageLog, PublishBatch, Work, retained
+from gateway.store import Cursor, MessageLog, PublishBatch, Work, drops, retained
 from wire.bulk.property_block import COLUMN_BATCH
 from wire.connection.server import USER_PROPERTIES_MAX
 from wire.properties import CONTENT_TYPE, PAYLOAD_FORMAT_INDICATOR, USER_PROPERTY
@@ -93,12 +93,12 @@ class Publishing:
     def refuse(self, message: Message, permissions: Permissions) -> None:
         """Notes that a message of a client is not published."""
         self._renew_foreign(message, permissions)
-        self._log.drop(REJECTED, GATEWAY, message)
+        self._log.drop(drops.REJECTED, drops.GATEWAY, message)
 
     def set_aside(self, message: Message, permissions: Permissions) -> Work:
         """Returns the work that notes durably that a message is not published: its client is told that it was."""
         self._renew_foreign(message, permissions)
-        return Drop(REJECTED, GATEWAY, message)
+        return drops.Drop(drops.REJECTED, drops.GATEWAY, message)
 
     def _renew_foreign(self, message: Message, permissions: Permissions) -> None:
         """Otherwise a client could leave ranges with another origin."""
@@ -129,9 +129,9 @@ class Publishing:
             if copies is not None:
                 copies.take(message.topic)
         elif message.retain and message.qos:
-            work.append(Drop(REJECTED, RETAINED, message))
+            work.append(drops.Drop(drops.REJECTED, drops.RETAINED, message))
         elif message.retain:
-            self._log.drop(REJECTED, RETAINED, message)
+            self._log.drop(drops.REJECTED, drops.RETAINED, message)
         return work
 
     def _store_qos_0(self, message: Message, takers: Iterable[Cursor]) -> list[Work]:
@@ -142,7 +142,7 @@ class Publishing:
             self._counters.qos_0_stored += 1
             return [message]
         for cursor in takers:
-            self._log.drop(REJECTED, cursor.consumer, message)
+            self._log.drop(drops.REJECTED, cursor.consumer, message)
         return []
 
 

@@ -17,21 +17,15 @@ from gateway.sessions.released import Released
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import (
-    ENDED,
     GROUP_PREFIX,
     LOST,
-    ROUTE_END,
     SESSION_PREFIX,
     Cursor,
-    Flow,
     MessageLog,
     Outgoing,
-    SaveSession,
-    SessionDescription,
-    StoredSession,
     qos2,
-    remove_session,
     retained,
+    sessions,
     skip_ahead,
 )
 from gateway.timers import Timer, Timers
@@ -39,7 +33,7 @@ from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TA
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
 INFLIGHT_WINDOW_MAX = 1000  # unacknowledged deliveries to one client, even if its Receive Maximum is larger
-CORRUPT = SessionDescription(NEVER_EXPIRES_S, None)
+CORRUPT = sessions.SessionDescription(NEVER_EXPIRES_S, None)
 """Stands for a session with a corrupt row, until it has ended."""
 
 RETURN_S = 3600.0  # after a start, for clients to come back to a gateway that was off for long
@@ -88,11 +82,10 @@ class Sessions:
 
     def open(self) -> None:
         """Loads the durable sessions. One with a corrupt row ends, and the messages that waited for it leave ranges."""
-        sessions = self._log.sessions
-        flows = self._flows_of(sessions)
-        for client_id, stored in sessions.items():
-            if client_id.endswith(ROUTE_END):  # what a neighbour wants, of a route that is gone
-                self._log.defer(remove_session(client_id))
+        flows = self._flows_of(self._log.sessions)
+        for client_id, stored in self._log.sessions.items():
+            if client_id.endswith(qos2.ROUTE_END):  # what a neighbour wants, of a route that is gone
+                self._log.defer(sessions.remove_session(client_id))
                 continue
             session = self._restore(client_id, stored, flows.get(client_id, ()))
             if stored.description is None:
@@ -111,7 +104,7 @@ class Sessions:
                 self._subscribers.end_lost(consumer)
         self._settle(cursors)
 
-    def _restore(self, client_id: str, stored: StoredSession, flows: Iterable[Flow]) -> Session:
+    def _restore(self, client_id: str, stored: sessions.StoredSession, flows: Iterable[qos2.Flow]) -> Session:
         description = stored.description or CORRUPT
         session = self.create(client_id, description.user, description.expiry_s, flows, durable=True)
         session.incoming = self._log.incoming.pop(client_id, {})
@@ -129,14 +122,14 @@ class Sessions:
         self._subscribers.restore(session, stored.subscriptions)
         return session
 
-    def _flows_of(self, sessions: Container[str]) -> dict[str, list[Flow]]:
+    def _flows_of(self, known: Container[str]) -> dict[str, list[qos2.Flow]]:
         """Returns the stored QoS 2 flows by session; removes flows of sessions that have ended."""
-        flows: dict[str, list[Flow]] = {}
+        flows: dict[str, list[qos2.Flow]] = {}
         for flow in self._log.flows:
-            if flow.state != ENDED:
+            if flow.state != qos2.ENDED:
                 flows.setdefault(flow.session, []).append(flow)
         for client_id in flows.keys() | self._log.incoming.keys() | self._log.released.keys() | self._log.owed.keys():
-            if client_id in sessions or client_id.endswith(ROUTE_END):
+            if client_id in known or client_id.endswith(qos2.ROUTE_END):
                 continue
             for remove in (qos2.forget_incoming, retained.forget_all_owed):
                 self._log.defer(remove(client_id))
@@ -205,7 +198,7 @@ class Sessions:
         return session, present
 
     def create(
-        self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[Flow] = (), *, durable: bool
+        self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[qos2.Flow] = (), *, durable: bool
     ) -> Session:
         """Makes a session without subscriptions."""
         cursor = Cursor(self._log, SESSION_PREFIX + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
@@ -280,7 +273,7 @@ class Sessions:
         if session.released is not None:
             session.released.pause()
         if session.durable:
-            self._log.defer(remove_session(session.client_id))
+            self._log.defer(sessions.remove_session(session.client_id))
             self._log.defer(qos2.forget_incoming(session.client_id))
         if session.owed:
             self._log.defer(retained.forget_all_owed(session.client_id))
@@ -308,13 +301,13 @@ class Sessions:
             return
         if changes := session.unsaved.copy():
             entries = {name: None if name in without else session.entry(name) for name in changes}
-            await self._log.submit([SaveSession(client_id, entries)])
+            await self._log.submit([sessions.SaveSession(client_id, entries)])
             session.note_saved({name: change for name, change in changes.items() if name not in without})
 
     def note_back(self, session: Session) -> None:
         """Defers what ``save`` has left out to a later commit, for which the client does not wait."""
         if "" in session.unsaved:
-            self._log.defer(SaveSession(session.client_id, {"": session.entry("")}))
+            self._log.defer(sessions.SaveSession(session.client_id, {"": session.entry("")}))
 
     def _let_expire(self, session: Session, expiry_s: int, at_least_s: float = 0.0) -> None:
         now_ms = int(time.time() * 1000)
@@ -348,7 +341,7 @@ class Sessions:
             logger.error("a session could not be saved: %s", error)
 
 
-def _link_of(description: SessionDescription) -> LinkSettings | None:
+def _link_of(description: sessions.SessionDescription) -> LinkSettings | None:
     try:
         settings = decode_link(description.link) if description.link else None
         if settings is not None:

@@ -9,7 +9,7 @@ from gateway.network.conditions import NO_CONDITIONS
 from gateway.network.link import FilterSum, LinkSettings, encode_link
 from gateway.network.zones import LOCAL, Side
 from gateway.sessions.released import Released
-from gateway.store import Cursor, Outgoing, Owed, SessionDescription, SessionEntry
+from gateway.store import Cursor, Outgoing, retained, sessions
 from gateway.subscriptions import Demand, Subscription
 from gateway.timers import Timer
 
@@ -58,7 +58,7 @@ class Session:
         self.outgoing = outgoing
         self.incoming: dict[int, bytes] = {}
         self.released: Released | None = None
-        self.owed: dict[Owed, None] = {}
+        self.owed: dict[retained.Owed, None] = {}
         self.shared: dict[str, Subscription] = {}
         self.namings: dict[str, int] = {}
         self.demand = Demand()
@@ -77,8 +77,8 @@ class Session:
         self.expiry: Timer | None = None
         self.unsaved: dict[str, int] = {}
         self._changes = 0
-        self._noted: SessionDescription | None = None
-        self._saved: SessionDescription | None = None
+        self._noted: sessions.SessionDescription | None = None
+        self._saved: sessions.SessionDescription | None = None
 
     @property
     def durable(self) -> bool:
@@ -135,11 +135,11 @@ class Session:
             self._noted = description
             self.note_change("")
 
-    def entry(self, name: str) -> SessionEntry | None:
+    def entry(self, name: str) -> sessions.SessionEntry | None:
         """Returns the contents of its row ``name``, None for a subscription that has ended."""
         return self.subscription(name) if name else self._describe()
 
-    def owe(self, owed: list[Owed]) -> None:
+    def owe(self, owed: list[retained.Owed]) -> None:
         """Owes retained messages that were found over a connection that has ended; the next may be here already."""
         if self.sender is not None and self.sender.retained is not None:
             self.sender.retained.add(owed)
@@ -151,6 +151,6 @@ class Session:
         """Returns its subscription of a topic filter, its own or a shared one; None without one."""
         return self.shared.get(topic_filter) or self.cursor.filters.get(topic_filter)
 
-    def _describe(self) -> SessionDescription:
+    def _describe(self) -> sessions.SessionDescription:
         link = encode_link(self.link) if self.link else ""
-        return SessionDescription(self.expiry_s, self.disconnected_ms, self.user, link, self.left_at)
+        return sessions.SessionDescription(self.expiry_s, self.disconnected_ms, self.user, link, self.left_at)

@@ -16,14 +16,7 @@ from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
 from gateway.pace import Shift, Shifts
 from gateway.sessions.session import Session
-from gateway.store import (
-    FILTERED,
-    GROUP_PREFIX,
-    Cursor,
-    Endings,
-    MessageLog,
-    grant_by,
-)
+from gateway.store import GROUP_PREFIX, Cursor, Endings, MessageLog, drops, grant_by
 from gateway.subscriptions import Subscription, size_of
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
@@ -64,7 +57,7 @@ class ShareGroup:
                     session.sender.send_now(message, grant_by([session.shared[self.name]], message))
                     return
         if is_any_here:
-            self._log.drop(FILTERED, self.cursor.consumer, message)
+            self._log.drop(drops.FILTERED, self.cursor.consumer, message)
 
 
 class _Handout:
@@ -399,4 +392,4 @@ class Subscribers:
 
 
 def _held_back_by(conditions: Conditions, message: Message) -> str | None:
-    return None if conditions.passes(message) else FILTERED
+    return None if conditions.passes(message) else drops.FILTERED

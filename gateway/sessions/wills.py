@@ -16,7 +16,7 @@ from typing import Any
 from gateway.auth.admission import Refused
 from gateway.holdings import Holdings
 from gateway.log_fields import about
-from gateway.store import MessageLog, StoredWill, Work
+from gateway.store import MessageLog, Work, wills
 from gateway.store import wills as stored
 from gateway.timers import Timer, Timers
 from wire.codec.packets import Publish, Will
@@ -43,15 +43,15 @@ class Wills:
         log: MessageLog,
         holdings: Holdings,
         timers: Timers,
-        publish: Callable[[StoredWill, Work], asyncio.Future[Any] | int],
+        publish: Callable[[wills.StoredWill, Work], asyncio.Future[Any] | int],
     ) -> None:
         self._log = log
         self._holdings = holdings
         self._timers = timers
         self._publish = publish
-        self._wills: dict[str, StoredWill] = {}
+        self._wills: dict[str, wills.StoredWill] = {}
         self._delays: dict[str, Timer] = {}
-        self._publishing: set[StoredWill] = set()  # until their commits have ended
+        self._publishing: set[wills.StoredWill] = set()  # until their commits have ended
         self._arrived: set[str] = set()  # clients that are connecting or connected
         self._closed = False
 
@@ -81,7 +81,7 @@ class Wills:
 
     def arrive(
         self, session: str, user: str | None, will: Will | None, owner: str
-    ) -> tuple[StoredWill | None, list[Work]]:
+    ) -> tuple[wills.StoredWill | None, list[Work]]:
         """Begins a client's connection, with a will or without.
 
         Returns the will, and the work that has to be durable before CONNACK. A will of an earlier connection that waits
@@ -95,10 +95,10 @@ class Wills:
         properties = dict(will.properties)
         delay_s = properties.pop(WILL_DELAY_INTERVAL, 0)
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
-        new = StoredWill(session, user, publish, delay_s, owner=owner)
+        new = wills.StoredWill(session, user, publish, delay_s, owner=owner)
         return new, [stored.save(new)]
 
-    def stay(self, session: str, will: StoredWill | None) -> None:
+    def stay(self, session: str, will: wills.StoredWill | None) -> None:
         """Takes the will of ``arrive``, which is durable now; the one before is not published [MQTT-3.1.3-9].
 
         The client's connection may have ended meanwhile; then the delay of the new will begins.
@@ -128,7 +128,7 @@ class Wills:
         if not self._closed and (will := self._wills.get(session)):
             self._execute(will)
 
-    def _wait(self, will: StoredWill) -> None:
+    def _wait(self, will: wills.StoredWill) -> None:
         now_ms = int(time.time() * 1000)
         if not will.due_ms:
             will.due_ms = now_ms + 1000 * will.delay_s
@@ -141,7 +141,7 @@ class Wills:
         else:
             self._execute(will)
 
-    def _execute(self, will: StoredWill) -> None:
+    def _execute(self, will: wills.StoredWill) -> None:
         """Publishes a will, which stays here until that is durable, unless its session has another will by now."""
         session = will.session
         if self._wills.get(session) is not will or will in self._publishing:
@@ -159,7 +159,7 @@ class Wills:
             self._publishing.add(will)
             published.add_done_callback(lambda done: self._published(will, done))
 
-    def _published(self, will: StoredWill, done: asyncio.Future[Any]) -> None:
+    def _published(self, will: wills.StoredWill, done: asyncio.Future[Any]) -> None:
         session = will.session
         self._publishing.discard(will)
         if self._wills.get(session) is not will:  # its client is back, with another will or none
@@ -171,7 +171,7 @@ class Wills:
         if session not in self._arrived:
             self._execute_in(will, RETRY_S)
 
-    def _execute_in(self, will: StoredWill, wait_s: float) -> None:
+    def _execute_in(self, will: wills.StoredWill, wait_s: float) -> None:
         """Publishes a will later; a session has one timer at most."""
         self._stop_timer(will.session)
         if not self._closed:
@@ -189,15 +189,15 @@ class Wills:
         if done.exception():
             self._log.defer(work)
 
-    def _forget(self, session: str) -> StoredWill | None:
+    def _forget(self, session: str) -> wills.StoredWill | None:
         self._stop_timer(session)
         return self._remove(session)
 
-    def _keep(self, will: StoredWill) -> None:
+    def _keep(self, will: wills.StoredWill) -> None:
         self._wills[will.session] = will
         self._holdings.add(will.owner, will.size)
 
-    def _remove(self, session: str) -> StoredWill | None:
+    def _remove(self, session: str) -> wills.StoredWill | None:
         will = self._wills.pop(session, None)
         if will is not None:
             self._holdings.add(will.owner, -will.size)

@@ -41,63 +41,29 @@ from gateway.store.sqlite import shelf
 from gateway.store.sqlite.disk import describe_disk, words_of
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
 from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
-from gateway.store.tables import qos2, quarantine, retained, wills
+from gateway.store.tables import drops, qos2, quarantine, retained, sessions, wills
 from gateway.store.tables.cursors import BACKFILL_PREFIX, GROUP_PREFIX, LOST, SESSION_PREFIX
-from gateway.store.tables.drops import (
-    DAMAGED,
-    EVICTED,
-    EXPIRED,
-    FILTERED,
-    GATEWAY,
-    OVERSIZE,
-    REJECTED,
-    RETAINED,
-    SELECTED,
-    UNROUTED,
-    Drop,
-    DroppedRow,
-)
 from gateway.store.tables.log_rows import PublishBatch, Work
-from gateway.store.tables.qos2 import ENDED, RELEASED, ROUTE_END, Flow
 from gateway.store.tables.refused import RefusedRow
-from gateway.store.tables.retained import Owed
 from gateway.store.tables.routes import Handed, Numbering
 from gateway.store.tables.seen import Masks, masks_of
-from gateway.store.tables.sessions import SaveSession, SessionDescription, SessionEntry, StoredSession, remove_session
-from gateway.store.tables.wills import StoredWill
 from gateway.store.unseen_drops import UnseenDrops
 
 __all__ = [
     "BACKFILL_PREFIX",
-    "DAMAGED",
-    "ENDED",
-    "EVICTED",
-    "EXPIRED",
-    "FILTERED",
     "FRAME_HEADER_SIZE",
-    "GATEWAY",
     "GROUP_PREFIX",
     "HAND_OUT_BYTES_MAX",
     "LOST",
     "MESSAGES",
-    "OVERSIZE",
     "PAGE_SIZE",
-    "REJECTED",
-    "RELEASED",
-    "RETAINED",
-    "ROUTE_END",
-    "SELECTED",
     "SESSION_PREFIX",
-    "UNROUTED",
     "AckBatch",
     "Backlog",
     "Cursor",
     "Delivery",
     "DeliveryRun",
-    "Drop",
-    "DroppedRow",
     "Endings",
-    "Flow",
     "Grant",
     "Handed",
     "LaneCursor",
@@ -108,23 +74,17 @@ __all__ = [
     "Numbering",
     "OriginShares",
     "Outgoing",
-    "Owed",
     "Piece",
     "PublishBatch",
     "ReasonToDrop",
     "Refused",
     "RefusedRow",
     "RunCursor",
-    "SaveSession",
     "Seen",
     "SeenNote",
     "SelectingCursor",
-    "SessionDescription",
-    "SessionEntry",
     "Shares",
     "Standing",
-    "StoredSession",
-    "StoredWill",
     "TopicLimits",
     "TopicShares",
     "UnseenDrops",
@@ -132,6 +92,7 @@ __all__ = [
     "check_store",
     "count_backlogs",
     "describe_disk",
+    "drops",
     "grant_by",
     "grants_apart",
     "hand_over",
@@ -141,8 +102,8 @@ __all__ = [
     "masks_of_batch",
     "qos2",
     "quarantine",
-    "remove_session",
     "retained",
+    "sessions",
     "shelf",
     "skip_ahead",
     "why_unusable",

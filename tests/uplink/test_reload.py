@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.message import Message
-from gateway.store import Endings, Flow, MessageLog
+from gateway.store import Endings, MessageLog, qos2
 from gateway.store.qos2_out import Outgoing
 from tests.gateway.store.support import stored
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
@@ -209,7 +209,7 @@ async def test_a_qos_2_batch_that_begins_while_the_route_changes_goes_exactly_on
     """The change comes while the batch is being stored, so it is in flight before it has been sent."""
     begin = Outgoing.begin
 
-    async def begin_while_it_changes(self: Outgoing, *args: Any) -> dict[int, Flow]:
+    async def begin_while_it_changes(self: Outgoing, *args: Any) -> dict[int, qos2.Flow]:
         routes.reload([named("central", broker)])
         return await begin(self, *args)
 

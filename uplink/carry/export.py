@@ -5,7 +5,7 @@ import secrets
 import time
 from pathlib import Path
 
-from gateway.routes import EXPIRED, Backlog, Delivery, LaneCursor, Message, MessageLog
+from gateway.routes import Backlog, Delivery, LaneCursor, Message, MessageLog, drops
 from uplink.carry.backlog_file import BacklogWriter, Header
 from uplink.outlet.batch import BatchPacker
 from uplink.queue.route_queue import RouteQueue
@@ -76,7 +76,7 @@ class _Export:
             await asyncio.to_thread(self._writer.discard)
             raise
         for message in self._expired:
-            self._log.drop(EXPIRED, self._queue.consumer, message)
+            self._log.drop(drops.EXPIRED, self._queue.consumer, message)
         for cursor in cursors:
             cursor.acknowledge_all(handed_out[cursor])
             cursor.go_past(head)

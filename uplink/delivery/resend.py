@@ -1,6 +1,6 @@
 """What a broker has refused, on its way again: messages that an operator wants to be sent, and halves of batches."""
 
-from gateway.routes import Delivery, Flow, Grant, MessageLog, Refused, RefusedRow, Sender
+from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow, Sender, qos2
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
 from uplink.numbers import is_statement_topic
@@ -82,7 +82,7 @@ class Resend:
         else:
             self._arrived([packet_identifier])  # unless it was set aside again
 
-    async def _send_halves(self, flow: Flow) -> None:
+    async def _send_halves(self, flow: qos2.Flow) -> None:
         """Each half is a flow from now on, so that its messages go exactly once."""
         window = self._window
         left = window.shape_all(flow, await window.outgoing.messages_of(flow))

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.routes import REJECTED, Message, MessageLog, RouteState, Signal
+from gateway.routes import Message, MessageLog, RouteState, Signal, drops
 from uplink.numbers import is_statement_topic
 from uplink.refusals import REFUSED_MOST, Refusals
 
@@ -133,7 +133,7 @@ class Statements:
         if self._refusals.count < UNSENT_MOST:
             self._refusals.set_aside(position, UNSENT, via)
         else:
-            self._log.drop(REJECTED, self._consumer, message)
+            self._log.drop(drops.REJECTED, self._consumer, message)
 
     def _lift_all(self) -> None:
         """An operator wants what is set aside to be sent again: the broker's rules may have changed."""

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.routes import (
-    OVERSIZE,
     Delivery,
     DeliveryRun,
-    Flow,
     Grant,
     Message,
     MessageLog,
@@ -19,7 +17,9 @@ from gateway.routes import (
     Shift,
     Window,
     Work,
+    drops,
     plain_properties,
+    qos2,
 )
 from uplink.connect.remote import Remote
 from uplink.delivery.statements import Statements
@@ -73,7 +73,7 @@ class RouteWindow(Window):
         peer = Peer(name, client, remote, remote.flush, lambda _: True, True, session_present, log.hop)
         super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
         self.resent: dict[int, Refused] = {}
-        self.to_split: list[Flow] = []
+        self.to_split: list[qos2.Flow] = []
         self._queue = queue
         self._statements = statements
         self._given: set[int] = set()  # packet identifiers of QoS 1 messages that no cursor of the route has
@@ -120,11 +120,11 @@ class RouteWindow(Window):
             self.send(message, grant, packet_identifier, dup and self.session_present, properties_of)
         except PacketTooLargeError as error:
             if self.is_retained(packet_identifier):
-                self.drop(OVERSIZE, message)
+                self.drop(drops.OVERSIZE, message)
                 return False
             if packet_identifier is not None and self.split(packet_identifier):
                 return packet_identifier in self.outgoing.flows
-            return self._set_aside(packet_identifier, f"{OVERSIZE}: {error}", dup)
+            return self._set_aside(packet_identifier, f"{drops.OVERSIZE}: {error}", dup)
         self._queue.state.qos_0_sent += not grant.qos
         return True
 
@@ -204,7 +204,7 @@ class RouteWindow(Window):
         """Whether the next broker is a gateway that has handed the message on: it would not store it again."""
         return bool(self._next_hop) and message.has_passed(self._next_hop)
 
-    async def message_of(self, flow: Flow) -> Message | None:
+    async def message_of(self, flow: qos2.Flow) -> Message | None:
         """Returns what the PUBLISH of a flow carries; of a batch what is left of its messages."""
         if not flow.ranges:
             message = await super().message_of(flow)
@@ -223,7 +223,7 @@ class RouteWindow(Window):
             self._queue.refusals.set_aside(position, str(error), via)
             return None
 
-    def shape_all(self, flow: Flow, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+    def shape_all(self, flow: qos2.Flow, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
         """Returns stored messages of a flow, each with its position, as the route sends them, without the ones set
         aside.
 
@@ -236,7 +236,7 @@ class RouteWindow(Window):
                 shaped.append((position, found))
         return shaped
 
-    def batch_of(self, flow: Flow, members: list[tuple[int, Message]]) -> Message:
+    def batch_of(self, flow: qos2.Flow, members: list[tuple[int, Message]]) -> Message:
         """Returns the QoS 2 message with a batch of shaped messages of a flow, each given with its position."""
         pieces: list[Piece] = [Delivery(position, 0, message, False, 2) for position, message in members]
         via = part_of_via(flow.via, flow.positions, {position for position, _ in members})

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from gateway.routes import REJECTED, Delivery, Message, MessageLog, Refused, Signal
+from gateway.routes import Delivery, Message, MessageLog, Refused, Signal, drops
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import encode, identity_of
@@ -178,7 +178,7 @@ class Export:
                 return Answer(Verdict.LATER, str(error))
         else:
             logger.warning("route %s: a message is dropped: %s", self._state.name, answer.reason)
-            self._log.drop(REJECTED, self._queue.consumer, message)
+            self._log.drop(drops.REJECTED, self._queue.consumer, message)
         return answer
 
     def _go_on(self) -> None:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.routes import UNROUTED, ConfigError, MessageLog, Services
+from gateway.routes import ConfigError, MessageLog, Services, drops
 from uplink.connect.connections import Connections, wait_until
 from uplink.connect.credentials import Credentials
 from uplink.foreign.config import ForeignConfig, queue_config
@@ -105,7 +105,7 @@ class ForeignRoute:
         if last:
             for cursor in self.queue.cursors:
                 await cursor.discard_oldest(
-                    lambda _: True, lambda message: UNROUTED if message.position <= last else None
+                    lambda _: True, lambda message: drops.UNROUTED if message.position <= last else None
                 )
 
     def _imports(self, transport: Transport) -> Import | None:

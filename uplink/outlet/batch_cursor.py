@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.routes import EXPIRED, Delivery, DeliveryRun, LaneCursor, Message, MessageLog, Piece, Slice
+from gateway.routes import Delivery, DeliveryRun, LaneCursor, Message, MessageLog, Piece, Slice, drops
 from uplink.config.route import RouteConfig
 from uplink.numbers import LinkNumbers, numbered
 from uplink.outlet.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in
@@ -180,7 +180,7 @@ class BatchCursor:
             unix_ms = int(time.time() * 1000)
             for piece in fetched:
                 if isinstance(piece, Delivery) and 0 < piece.message.expires_ms <= unix_ms:
-                    self._log.drop(EXPIRED, self.consumer, piece.message)
+                    self._log.drop(drops.EXPIRED, self.consumer, piece.message)
                     self._cursor.acknowledge_all([piece.packet_identifier])
                 else:
                     packer.add(piece, now_ms)

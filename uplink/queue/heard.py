@@ -5,17 +5,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.routes import (
-    Heard,
-    MessageLog,
-    Network,
-    SaveSession,
-    SessionDescription,
-    Side,
-    Subscription,
-    decode_mark,
-    remove_session,
-)
+from gateway.routes import Heard, MessageLog, Network, Side, Subscription, decode_mark, sessions
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF
 QOS = 2
@@ -84,7 +74,7 @@ class HeardInterest:
         """Forgets what the neighbour wants, also in the store."""
         self.give_side(None)
         if self._is_stored:
-            self._log.defer(remove_session(self._session))
+            self._log.defer(sessions.remove_session(self._session))
         self._is_stored = False
         self.subscriptions = {}
         self._heard = Heard()
@@ -107,9 +97,9 @@ class HeardInterest:
             del self.subscriptions[topic_filter]
         if self._heard.mark != before:
             self._is_stored = True
-            description = SessionDescription(NEVER_EXPIRES_S, None, link=self.mark)
+            description = sessions.SessionDescription(NEVER_EXPIRES_S, None, link=self.mark)
             rows = dict.fromkeys(removed) | {one.topic_filter: one for one in subscriptions} | {"": description}
-            self._log.defer(SaveSession(self._session, rows))
+            self._log.defer(sessions.SaveSession(self._session, rows))
         return subscriptions, removed
 
     def _subscription(self, topic_filter: str, position: int) -> Subscription:
@@ -152,8 +142,8 @@ class AskedFilters:
         if not added:
             return
         self.filters.update(dict.fromkeys(added))
-        rows = {one: Subscription(one, QOS) for one in added} | {"": SessionDescription(NEVER_EXPIRES_S, None)}
-        self._log.submit([SaveSession(self._session, rows)]).add_done_callback(_ignore)
+        rows = {one: Subscription(one, QOS) for one in added} | {"": sessions.SessionDescription(NEVER_EXPIRES_S, None)}
+        self._log.submit([sessions.SaveSession(self._session, rows)]).add_done_callback(_ignore)
 
     def remove(self, topic_filters: Iterable[str]) -> None:
         """Forgets filters: the note of the route has them."""
@@ -162,7 +152,9 @@ class AskedFilters:
             del self.filters[topic_filter]
         if removed:
             rows = dict.fromkeys(removed)
-            self._log.defer(SaveSession(self._session, rows) if self.filters else remove_session(self._session))
+            self._log.defer(
+                sessions.SaveSession(self._session, rows) if self.filters else sessions.remove_session(self._session)
+            )
 
 
 def _ignore(done: "asyncio.Future[list[Any]]") -> None:

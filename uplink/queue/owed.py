@@ -10,16 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterable
 from itertools import islice
 
-from gateway.routes import (
-    Conditions,
-    MessageLog,
-    Owed,
-    RetainedCursor,
-    RetainedSearch,
-    Sender,
-    Wanted,
-    retained,
-)
+from gateway.routes import Conditions, MessageLog, RetainedCursor, RetainedSearch, Sender, Wanted, retained
 from uplink.queue.heard import HeardInterest
 
 QOS = 2
@@ -114,7 +105,7 @@ class OwedRetained:
                 self._log.defer(retained.forget_search(self._session))
             await self._is_changed.wait()
 
-    async def _owe(self, found: list[Owed], sender: Sender) -> None:
+    async def _owe(self, found: list[retained.Owed], sender: Sender) -> None:
         assert sender.retained is not None
         noted = {(one.topic, one.position) for one in self._owed}
         found = [one for one in found if (one.topic, one.position) not in noted]

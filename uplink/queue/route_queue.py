@@ -7,11 +7,6 @@ from dataclasses import dataclass
 
 from gateway.routes import (
     BACKFILL_PREFIX,
-    ENDED,
-    FILTERED,
-    ROUTE_END,
-    SELECTED,
-    UNROUTED,
     Backlog,
     Conditions,
     Delivery,
@@ -30,6 +25,7 @@ from gateway.routes import (
     Sender,
     Slice,
     Subscription,
+    drops,
     qos2,
 )
 from uplink.config.route import INFLIGHT_WINDOW_MAX, RouteConfig
@@ -115,12 +111,12 @@ class RouteQueue:
                 log.routes.backfill_of(self.consumer).add(1, log.head)  # which of these it had is lost with the row
             if config is not None:
                 log.routes.note_filters(self.consumer, config.sent)
-        session = self.consumer + ROUTE_END
+        session = self.consumer + qos2.ROUTE_END
         self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, {}))
         self._network = network
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)
-        self.asked = AskedFilters(log, f"{session}asked{ROUTE_END}")
+        self.asked = AskedFilters(log, f"{session}asked{qos2.ROUTE_END}")
         self.owed = OwedRetained(log, session, self.interest, self._configured_filters)
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
@@ -142,15 +138,16 @@ class RouteQueue:
         self.sender: Sender | None = None
         self.endings: Endings | None = None
         """Told of messages that wait for what the neighbour wants no more."""
-        flows = (flow for flow in log.flows if flow.session == session and flow.state != ENDED)
+        flows = (flow for flow in log.flows if flow.session == session and flow.state != qos2.ENDED)
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()
         self.watch = self._watch(config)
 
     def _watch(self, config: RouteConfig | None) -> BacklogWatch:
-        drops = self._leaves_out, self._link_drops
-        return BacklogWatch(self.state, self._log, self.cursors, config, self.keeper, *drops)
+        return BacklogWatch(
+            self.state, self._log, self.cursors, config, self.keeper, self._leaves_out, self._link_drops
+        )
 
     def _begin_shaping(self, config: RouteConfig | None) -> None:
         """Has the rules of a configuration; the same ones as before go on with what they remember."""
@@ -174,8 +171,8 @@ class RouteQueue:
         if message.topic == self._statement_topic:
             return None
         if self._is_passive and self._is_away and not self._has_former and not self.is_always(message):
-            return UNROUTED
-        return None if self._conditions.passes(message) else FILTERED
+            return drops.UNROUTED
+        return None if self._conditions.passes(message) else drops.FILTERED
 
     @property
     def _has_former(self) -> bool:
@@ -503,10 +500,10 @@ class RouteQueue:
         if self.interest.is_aside:
             return
         if not self._conditions.passes(message):
-            self._log.drop(FILTERED, self.consumer, message)
+            self._log.drop(drops.FILTERED, self.consumer, message)
             return
         if self._leaves_out is not None and self._leaves_out(message):
-            self._log.drop(SELECTED, self.consumer, message)
+            self._log.drop(drops.SELECTED, self.consumer, message)
             return
         if (self._qos_0 == "online" or self.interest.side is not None) and self.sender is not None:
             with contextlib.suppress(CannotShape):
@@ -522,7 +519,7 @@ class RouteQueue:
         if self.sender is None or self.interest.is_aside or message.publisher in self.cursor.not_from:
             return False
         if not self._conditions.passes(message):
-            self._log.drop(FILTERED, self.consumer, message)
+            self._log.drop(drops.FILTERED, self.consumer, message)
             return False
         self.sender.send_now(message, Grant(0, False))
         return True

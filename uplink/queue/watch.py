@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from gateway.routes import (
-    DAMAGED,
-    EXPIRED,
     Backlog,
     LaneCursor,
     Message,
@@ -25,6 +23,7 @@ from gateway.routes import (
     OriginShares,
     ReasonToDrop,
     RouteState,
+    drops,
     skip_ahead,
 )
 from uplink.config.route import RouteConfig
@@ -83,7 +82,7 @@ class BacklogWatch:
         self._cursors = cursors
         self._config = config
         self._keeper = keeper
-        self._damaged = log.counters.messages_dropped[DAMAGED]
+        self._damaged = log.counters.messages_dropped[drops.DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
         self._rate = Rate()
@@ -157,7 +156,7 @@ class BacklogWatch:
         await self._look()
 
     async def _count(self) -> None:
-        damaged = self._log.counters.messages_dropped[DAMAGED]
+        damaged = self._log.counters.messages_dropped[drops.DAMAGED]
         if not self._is_counted or damaged != self._damaged:  # damaged messages are never handed out
             await asyncio.gather(*(self._log.count_backlog(cursor) for cursor in self._cursors))  # in one walk
             self._damaged = damaged
@@ -191,5 +190,5 @@ class BacklogWatch:
     def _reason_to_drop(self, message: Message) -> str | None:
         max_age_s = None if self._config is None else self._config.max_age_s
         if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
-            return EXPIRED
+            return drops.EXPIRED
         return None if self._link_drops is None else self._link_drops(message)

@@ -20,13 +20,13 @@ import pytest
 from gateway.broker import Broker
 from gateway.config.schema import LimitsConfig, TlsConfig, WebSocketConfig
 from gateway.listeners.websocket import FRAMES_JOINED, IDLE_FRAMES_MAX
-from gateway.listeners.websocket_frames import Frames
 from gateway.log_fields import KeyValueFormatter
 from gateway.pace import SLICE_S
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
 from tests.gateway.support import reasons_of, running, said_of
 from tools.lab.testing.certificates import Authority
 from wire.bulk.connection import BulkServerConnection
+from wire.bulk.websocket_frames import Frames
 from wire.codec.packets import Connect, Pingreq, Publish, encode
 
 OTHER_PATHS = WebSocketConfig(port=0, paths=("/ws", "/a/b"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.message import Message
-from gateway.store import Cursor, SaveSession, SessionDescription, SessionEntry, qos2, wills
+from gateway.store import Cursor, qos2, sessions, wills
 from gateway.store.repair.pages import Pages
 from gateway.store.tables.retained import Keep
 from gateway.subscriptions import Subscription
@@ -36,8 +36,11 @@ async def fill(folder: Path, rng: random.Random) -> None:
             will = wills.StoredWill(f"client {number}", None, Publish("will", rng.randbytes(200), 1), 0)
             flow = qos2.Flow("s 0", 60_000 - number, "session/s 0", number + 1)
             await log.submit([wills.save(will), qos2.note_incoming(f"p {number}", [7, 9]), qos2.begin([flow])])
-            session: dict[str, SessionEntry | None] = {"": SessionDescription(60, None), "#": Subscription("#")}
-            await log.submit([SaveSession(f"s {number}", session)])
+            session: dict[str, sessions.SessionEntry | None] = {
+                "": sessions.SessionDescription(60, None),
+                "#": Subscription("#"),
+            }
+            await log.submit([sessions.SaveSession(f"s {number}", session)])
         log.drop("evicted", "gateway", message)
         route.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import MESSAGES, Cursor, Endings, Flow, MessageLog, compaction, maintenance, qos2
+from gateway.store import MESSAGES, Cursor, Endings, MessageLog, compaction, maintenance, qos2
 from gateway.store.repair import repair
 from gateway.store.tables.log_rows import Part
 from gateway.store.tables.qos2 import BEGUN
@@ -115,7 +115,7 @@ async def test_a_qos_2_message_on_its_way_stays_until_it_was_received(tmp_path: 
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "session/c", ["a"])
         [position] = await log.submit([Message("a", b"once", qos=2)])
-        flow = Flow("c", 1, cursor.consumer, position, state=BEGUN)
+        flow = qos2.Flow("c", 1, cursor.consumer, position, state=BEGUN)
         (delivery,) = await cursor.fetch_now(1)
         log.pin(flow)
         await log.submit([qos2.begin([flow])])

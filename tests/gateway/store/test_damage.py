@@ -10,18 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import (
-    MESSAGES,
-    PAGE_SIZE,
-    Cursor,
-    Delivery,
-    MessageLog,
-    StoredWill,
-    compaction,
-    maintenance,
-    quarantine,
-    wills,
-)
+from gateway.store import MESSAGES, PAGE_SIZE, Cursor, Delivery, MessageLog, compaction, maintenance, quarantine, wills
 from gateway.store.repair import repair
 from gateway.store.tables import log_rows
 from gateway.store.tables.retained import Keep
@@ -264,7 +253,7 @@ async def test_a_damaged_place_makes_no_consumer_miss_a_message(
 
 async def test_a_will_that_is_damaged_is_set_aside(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        will = StoredWill("client", None, Publish("a", b"corrupt", 1), 0)
+        will = wills.StoredWill("client", None, Publish("a", b"corrupt", 1), 0)
         await log.submit([wills.save(will)])
     change(tmp_path, "UPDATE will SET topic = 'b'")
     async with opened(tmp_path) as log:

@@ -10,9 +10,8 @@ from threading import Event
 import pytest
 
 from gateway.message import Message
-from gateway.store import EVICTED, GATEWAY, REJECTED, SELECTED
 from gateway.store.tables import drops
-from gateway.store.tables.drops import BUDGETS, SCHEMA, Budget, Drops
+from gateway.store.tables.drops import BUDGETS, EVICTED, GATEWAY, REJECTED, SCHEMA, SELECTED, Budget, Drops
 from tests.gateway.store.support import hold_up, opened, stored
 
 REFUSED, LOST = BUDGETS[True], BUDGETS[False]

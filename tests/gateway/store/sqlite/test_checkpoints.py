@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from gateway.message import Message
-from gateway.store import MESSAGES, StoredWill, Work, wills
+from gateway.store import MESSAGES, Work, wills
 from gateway.store.database import Database
 from gateway.store.repair import repair
 from gateway.store.sqlite import checkpoint, wal
@@ -115,7 +115,7 @@ def test_the_log_stays_short_though_commits_never_pause(tmp_path: Path, database
 def test_the_log_stays_short_whatever_is_written_besides_messages(tmp_path: Path, database: Database) -> None:
     for number in range(200):
         publish = Publish("a", b"w" * 20_000)
-        commit(database, [[wills.save(StoredWill(str(number), None, publish, 0))]])
+        commit(database, [[wills.save(wills.StoredWill(str(number), None, publish, 0))]])
     assert length_of(tmp_path) <= 2 * checkpoint.ROOM_PAGES
     database.close()
 

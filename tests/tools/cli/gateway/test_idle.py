@@ -49,5 +49,5 @@ def test_an_idle_gateway_loads_no_library_of_a_role_that_its_configuration_does_
     assert {name: role for name, role in OF_ROLES.items() if name in loaded} == {}
     assert HEAVY & loaded == set()
     own = {name for name in loaded if name.partition(".")[0] in OURS}
-    assert not any("websocket" in name and name != "gateway.listeners.websocket_frames" for name in own)
+    assert not any("websocket" in name and name != "wire.bulk.websocket_frames" for name in own)
     assert "gateway.listeners.serial" not in own

@@ -7,9 +7,9 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from gateway.listeners.websocket_frames import FrameKind, encode_frame
 from tools.lab.torture.attacks.line import PIECE, Line
 from tools.lab.torture.attacks.peer import Peer
+from wire.bulk.websocket_frames import FrameKind, encode_frame
 from wire.codec.packets import MQTT_5, Connect, Pingreq, encode
 
 MASK = b"\1\2\3\4"
