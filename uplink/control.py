@@ -18,7 +18,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from gateway.routes import Links, ListenError, describe_all
+from gateway.links import Links, describe_all
+from gateway.routes import ListenError
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped
 from uplink.routes import NoSuchRoute, Routes
 

@@ -11,18 +11,10 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 
-from gateway.routes import (
-    AckBatch,
-    BadAnnouncement,
-    BadLinkStates,
-    Conditions,
-    Intake,
-    Realtime,
-    Services,
-    Trusting,
-    Window,
-    qos2,
-)
+from gateway.delivery import Window
+from gateway.links import BadAnnouncement, BadLinkStates, Conditions
+from gateway.routes import Intake, Realtime, Services, Trusting
+from gateway.store import AckBatch, qos2
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes

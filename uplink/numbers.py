@@ -17,19 +17,8 @@ import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 
-from gateway.routes import (
-    DeliveryRun,
-    Handed,
-    LaneCursor,
-    LeftOut,
-    Message,
-    MessageLog,
-    Numbering,
-    Piece,
-    Signal,
-    Work,
-    drops,
-)
+from gateway.routes import Message, Signal
+from gateway.store import DeliveryRun, Handed, LaneCursor, LeftOut, MessageLog, Numbering, Piece, Work, drops
 from wire.bulk.property_block import encode_via_property, encode_vias
 from wire.bulk.publish_run import FirstVia
 from wire.identity import SEQ_MAX

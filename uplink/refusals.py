@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from gateway.routes import MessageLog, Refused, RouteState, Signal, Work, drops
+from gateway.routes import RouteState, Signal
+from gateway.store import MessageLog, Refused, Work, drops
 from wire.errors import WireError
 
 REFUSED_MOST = 10_000  # beyond it the broker refuses everything, perhaps, and the route stands still

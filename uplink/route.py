@@ -7,7 +7,9 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from gateway.routes import MessageLog, Sender, Services
+from gateway.delivery import Sender
+from gateway.routes import Services
+from gateway.store import MessageLog
 from uplink.config.route import RouteConfig
 from uplink.connect.connections import Connections, wait_until
 from uplink.connect.connector import Accepted, Connector, LinkDown

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.routes import Endings, MessageLog, RouteState, Services, Signal, Validity
+from gateway.routes import RouteState, Services, Signal, Validity
+from gateway.store import Endings, MessageLog
 from uplink.carry import export_backlog
 from uplink.config.route import RouteConfig
 from uplink.connect.credentials import validities_of

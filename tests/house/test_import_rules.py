@@ -16,7 +16,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "flash_store": (),
     "device": ("wire", "flash_store"),
     "gateway": ("wire",),
-    "uplink": ("wire", "gateway.routes"),
+    "uplink": ("wire", "gateway.routes", "gateway.links", "gateway.delivery", "gateway.store"),
     "cloud": ("wire",),
     "tools": ("wire", "flash_store", "device", "gateway", "uplink", "cloud"),
     "tests": FOLDERS,

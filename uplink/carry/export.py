@@ -5,7 +5,8 @@ import secrets
 import time
 from pathlib import Path
 
-from gateway.routes import Backlog, Delivery, LaneCursor, Message, MessageLog, drops
+from gateway.routes import Message
+from gateway.store import Backlog, Delivery, LaneCursor, MessageLog, drops
 from uplink.carry.backlog_file import BacklogWriter, Header
 from uplink.outlet.batch import BatchPacker
 from uplink.queue.route_queue import RouteQueue

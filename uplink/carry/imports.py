@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.routes import Message, MessageLog, Work, quarantine, shelf
+from gateway.routes import Message
+from gateway.store import MessageLog, Work, quarantine, shelf
 from uplink.carry.backlog_file import BacklogReader, BadBacklogFile, Header
 from wire.bulk.column_batch import MalformedBatch, decode_batch
 from wire.packet_types import PUBLISH

@@ -5,17 +5,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from gateway.routes import (
-    NAME_BYTES_MAX,
-    Checked,
-    Count,
-    Hops,
-    LinkSettings,
-    Mode,
-    NonEmpty,
-    SelectConfig,
-    ZoneName,
-)
+from gateway.links import LinkSettings
+from gateway.routes import NAME_BYTES_MAX, Checked, Count, Hops, Mode, NonEmpty, SelectConfig, ZoneName
 from uplink.config.schedule import check_window
 from uplink.config.server import parse_server
 from uplink.config.tls import RouteTlsConfig

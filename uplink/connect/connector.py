@@ -12,7 +12,8 @@ from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
-from gateway.routes import ANEW_PROPERTY, ConfigError, reason_of
+from gateway.links import ANEW_PROPERTY
+from gateway.routes import ConfigError, reason_of
 from uplink.config.route import RouteConfig
 from uplink.config.schedule import Windows
 from uplink.config.server import Server, parse_server, servers_referred_to

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from gateway.routes import quarantine, shelf
+from gateway.store import quarantine, shelf
 
 FILE, TABLE = "routes.sqlite", "route"
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any, cast
 
-from gateway.routes import CloseCode, FrameError, FrameKind, Frames, encode_frame
 from uplink.config.server import Server
 from uplink.connect.remote import Remote
+from wire.bulk.websocket_frames import CloseCode, FrameError, FrameKind, Frames, encode_frame
 
 ANSWER_SIZE_MAX = 16 * 1024  # bytes of the server's HTTP response
 FRAME_MAX = 64 * 1024  # bytes of MQTT in a frame that we send

@@ -5,7 +5,8 @@ import logging
 import sqlite3
 from collections.abc import Callable
 
-from gateway.routes import AckBatch, MessageLog, Sender
+from gateway.delivery import Sender
+from gateway.store import AckBatch, MessageLog
 from uplink.connect.remote import Remote, Step
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow

@@ -1,6 +1,7 @@
 """What a broker has refused, on its way again: messages that an operator wants to be sent, and halves of batches."""
 
-from gateway.routes import Delivery, Grant, MessageLog, Refused, RefusedRow, Sender, qos2
+from gateway.delivery import Sender
+from gateway.store import Delivery, Grant, MessageLog, Refused, RefusedRow, qos2
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
 from uplink.numbers import is_statement_topic

@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from gateway.routes import Message, MessageLog, RouteState, Signal, drops
+from gateway.routes import Message, RouteState, Signal
+from gateway.store import MessageLog, drops
 from uplink.numbers import is_statement_topic
 from uplink.refusals import REFUSED_MOST, Refusals
 

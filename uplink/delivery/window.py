@@ -5,22 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from gateway.routes import (
-    Delivery,
-    DeliveryRun,
-    Grant,
-    Message,
-    MessageLog,
-    Peer,
-    Piece,
-    Refused,
-    Shift,
-    Window,
-    Work,
-    drops,
-    plain_properties,
-    qos2,
-)
+from gateway.delivery import Peer, Window
+from gateway.routes import Message, Shift, plain_properties
+from gateway.store import Delivery, DeliveryRun, Grant, MessageLog, Piece, Refused, Work, drops, qos2
 from uplink.connect.remote import Remote
 from uplink.delivery.statements import Statements
 from uplink.numbers import part_of_via

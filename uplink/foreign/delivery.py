@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from gateway.routes import Delivery, Message, MessageLog, Refused, Signal, drops
+from gateway.routes import Message, Signal
+from gateway.store import Delivery, MessageLog, Refused, drops
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import encode, identity_of

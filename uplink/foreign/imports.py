@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway.routes import AckBatch, Intake, Services, Topics, Trusting, quarantine
+from gateway.routes import Intake, Services, Topics, Trusting
+from gateway.store import AckBatch, quarantine
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import decode
 from uplink.foreign.names import NoName

@@ -8,7 +8,8 @@ and ``all`` subscribes to each as it is.
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from gateway.routes import FilterTree, disjoint
+from gateway.links import disjoint
+from gateway.routes import FilterTree
 from uplink.foreign.names import Names
 
 BELOW = "below/"  # so that no level is the first one: MQTT's wildcards pass over `$` there, and the others do not

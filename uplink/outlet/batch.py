@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from gateway.routes import DeliveryRun, Message, Piece, plain_properties
+from gateway.routes import Message, plain_properties
+from gateway.store import DeliveryRun, Piece
 from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.bulk.publishes import qos_of

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gateway.routes import Delivery, DeliveryRun, LaneCursor, Message, MessageLog, Piece, Slice, drops
+from gateway.routes import Message, Slice
+from gateway.store import Delivery, DeliveryRun, LaneCursor, MessageLog, Piece, drops
 from uplink.config.route import RouteConfig
 from uplink.numbers import LinkNumbers, numbered
 from uplink.outlet.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in

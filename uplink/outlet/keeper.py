@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from gateway.routes import LaneCursor, MessageLog, hand_over
+from gateway.store import LaneCursor, MessageLog, hand_over
 
 BEHIND_S = 2.0  # a message that was not handed out for so long is no longer live
 LOOKS_MOST = 8  # kept, of at most one in each LOOK_S

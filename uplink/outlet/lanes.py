@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from gateway.routes import Delivery
+from gateway.store import Delivery
 from uplink.outlet.batch_cursor import BatchCursor
 from uplink.outlet.pace import BackfillPace
 

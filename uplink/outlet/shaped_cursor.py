@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from gateway.routes import Delivery, LaneCursor, Message, Piece
+from gateway.routes import Message
+from gateway.store import Delivery, LaneCursor, Piece
 from uplink.refusals import Refusals
 from uplink.shape.shaper import CannotShape
 

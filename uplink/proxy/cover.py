@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gateway.routes import FilterTree, disjoint
+from gateway.links import disjoint
+from gateway.routes import FilterTree
 
 
 class Cover:

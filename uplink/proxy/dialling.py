@@ -19,20 +19,15 @@ from itertools import chain
 
 import msgspec
 
-from gateway.routes import (
+from gateway.links import (
     HEARD_PROPERTY,
     INTEREST_TOPIC,
     LINK_PROPERTY,
     LINKS_TOPIC,
     BadLink,
     Change,
-    Copies,
-    Counters,
-    Cursor,
     FilterSum,
     LinkSettings,
-    LinkStatus,
-    Message,
     Network,
     Side,
     Zone,
@@ -41,6 +36,8 @@ from gateway.routes import (
     decode_link,
     encode_link,
 )
+from gateway.routes import Copies, Counters, LinkStatus, Message
+from gateway.store import Cursor
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import LinkDown
 from uplink.proxy.cover import Cover

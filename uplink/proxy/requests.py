@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gateway.routes import RENEW_PROPERTY
+from gateway.links import RENEW_PROPERTY
 from uplink.connect.connector import LinkDown
 from uplink.connect.remote import Remote
 from wire.bulk.connection import BulkClientConnection

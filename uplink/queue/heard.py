@@ -5,7 +5,9 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from gateway.routes import Heard, MessageLog, Network, Side, Subscription, decode_mark, sessions
+from gateway.links import Heard, Network, Side, decode_mark
+from gateway.routes import Subscription
+from gateway.store import MessageLog, sessions
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF
 QOS = 2

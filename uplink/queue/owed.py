@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable, Collection, Container, Iterable
 from itertools import islice
 
-from gateway.routes import Conditions, MessageLog, RetainedCursor, RetainedSearch, Sender, Wanted, retained
+from gateway.delivery import RetainedCursor, RetainedSearch, Sender, Wanted
+from gateway.links import Conditions
+from gateway.store import MessageLog, retained
 from uplink.queue.heard import HeardInterest
 
 QOS = 2

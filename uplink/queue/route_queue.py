@@ -5,26 +5,20 @@ import sys
 from collections.abc import Callable, Container, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 
-from gateway.routes import (
+from gateway.delivery import Sender
+from gateway.links import Conditions, LinkSettings, Network
+from gateway.routes import FilterTree, Message, RouteState, Slice, Subscription
+from gateway.store import (
     BACKFILL_PREFIX,
     Backlog,
-    Conditions,
     Delivery,
     Endings,
-    FilterTree,
     Grant,
     LaneCursor,
     LeftOut,
-    LinkSettings,
-    Message,
     MessageLog,
-    Network,
     Outgoing,
     ReasonToDrop,
-    RouteState,
-    Sender,
-    Slice,
-    Subscription,
     drops,
     qos2,
 )

@@ -15,17 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
-from gateway.routes import (
-    Backlog,
-    LaneCursor,
-    Message,
-    MessageLog,
-    OriginShares,
-    ReasonToDrop,
-    RouteState,
-    drops,
-    skip_ahead,
-)
+from gateway.routes import Message, RouteState
+from gateway.store import Backlog, LaneCursor, MessageLog, OriginShares, ReasonToDrop, drops, skip_ahead
 from uplink.config.route import RouteConfig
 from uplink.outlet.keeper import LaneKeeper
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.store import SESSION_PREFIX, Cursor, MessageLog, PublishBatch, SaveSession, SessionDescription, repair
+from gateway.store import SESSION_PREFIX, Cursor, MessageLog, PublishBatch, repair, sessions
 from gateway.store.repair import Move
 from gateway.subscriptions import Subscription
 from tools.lab.bench.broker.packets import Publishes
@@ -24,11 +24,11 @@ MOST_S = 60.0
 
 def migration(folder: Path, messages: int) -> Iterator[Figure]:
     """Measures the migration of ``messages`` messages, with streams and sessions."""
-    streams, sessions = messages // OF_STREAM, messages // FOR_SESSION
+    streams, made = messages // OF_STREAM, messages // FOR_SESSION
     old, new, copy = (folder / name for name in ("old", "new", "copy"))
     names = [f"stream-{number}" for number in range(streams)]
     for name in names:
-        asyncio.run(_fill(old / name, sessions // streams, messages // streams))
+        asyncio.run(_fill(old / name, made // streams, messages // streams))
     began_s = time.perf_counter()
     shutil.copytree(old, copy)
     for path in copy.rglob("*"):
@@ -39,16 +39,16 @@ def migration(folder: Path, messages: int) -> Iterator[Figure]:
     took_s = time.perf_counter() - began_s
     what = f"{found.stores:,} streams, {found.sessions:,} sessions, {found.messages:,} messages"
     yield Figure(f"migration of {what}, beside a copy that is synced", "s", took_s, copied_s, MOST_S, at_most=True)
-    lacking = messages + sessions - found.messages - found.sessions
+    lacking = messages + made - found.messages - found.sessions
     yield Figure("messages and sessions that are missing or differ", "", lacking, None, 0, at_most=True)
 
 
-async def _fill(folder: Path, sessions: int, messages: int) -> None:
+async def _fill(folder: Path, many: int, messages: int) -> None:
     log = await MessageLog.open(folder, origin="bench")
     consumer = Cursor(log, f"{SESSION_PREFIX}s0", ["#"])
-    for number in range(sessions):
-        description = SessionDescription(FOR_EVER_S, None)
-        await log.submit([SaveSession(f"s{number}", {"": description, "#": Subscription("#", 1)})])
+    for number in range(many):
+        description = sessions.SessionDescription(FOR_EVER_S, None)
+        await log.submit([sessions.SaveSession(f"s{number}", {"": description, "#": Subscription("#", 1)})])
     packets = bytes(Publishes(TOPIC, 1, SIZE).cut(0, TOGETHER))
     for _ in range(messages // TOGETHER):
         now_ms = int(time.time() * 1000)
