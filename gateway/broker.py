@@ -16,17 +16,17 @@ from gateway.connection.stream import Common, Stream
 from gateway.errors import ConfigError, ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners
+from gateway.loop.pace import LineRooms, Paces, Shifts, TimeShares
+from gateway.loop.timers import Timers
 from gateway.observe.certificates import Certificates
 from gateway.observe.links import Link, Links
 from gateway.observe.overview import ObservedStream, Overview
 from gateway.observe.sys_topics import Announcer
-from gateway.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.port import Port
 from gateway.sessions.devices import Devices
 from gateway.store import MessageLog
 from gateway.streams.choice import StreamChoice
 from gateway.streams.names import NAME_BYTES_MAX, is_stream_name
-from gateway.timers import Timers
 from wire import reasons
 
 TAKEN_MOST = 8  # streams, with those of neighbours: each takes a thread, 9 open files and 10 MB

@@ -11,11 +11,11 @@ from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
 from gateway.errors import ConfigError, ListenError
 from gateway.filters.filter_tree import FilterTree
+from gateway.loop.pace import Shift, Slice
+from gateway.loop.signals import Signal
 from gateway.message import Message, plain_properties
-from gateway.pace import Shift, Slice
 from gateway.selectors import Selector
 from gateway.sessions.copies import Copies
-from gateway.signals import Signal
 from gateway.subscriptions import Subscription
 from gateway.topic_memory import remember
 

@@ -405,8 +405,8 @@ FROM timeline
 WHERE value IS NOT NULL
 GROUP BY origin, device, metric, unit, date_trunc('hour', utc);
 
--- For each device and hour: the messages with readings that arrived, and those that should have. A gap has no times: its
--- messages are spread evenly between those of its neighbours; behind the last message, up to the statement. Of the hours
+-- For each device and hour: the messages with readings that arrived, and the ones that should have. A gap has no times: its
+-- messages are spread evenly between the times of its neighbours; behind the last message, up to the statement. Of the hours
 -- behind a device's last message, up to the last word of any gateway, it is not known what should have arrived. Conflicts
 -- should have arrived under numbers of their own; they have the hour in which they came, and the device of the message
 -- whose identity they have.

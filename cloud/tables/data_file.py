@@ -23,7 +23,7 @@ from cloud.tables.schema import Table
 _TEXT_MAX = 64
 """Longer limits of a text column are left out of the statistics."""
 _GROUP_ROWS = 131_072
-"""The most rows of a row group: readers skip those that hold other devices."""
+"""The most rows of a row group: readers skip row groups of other devices."""
 _PIECE = 4 << 20
 _CHANGES = "_change_data"
 _REPEATED = {"batch", "boot_id", "event_date", "qos", "record"}

@@ -16,7 +16,7 @@ from cloud.storage.storage import Storage
 from cloud.tables.data_file import digest_of
 
 SAMPLE_BYTES = 64 << 20
-"""A sample has so many bytes of a table, and at least one file."""
+"""The most bytes of a table in a sample, which has at least one file."""
 _THREADS = 4
 _I32 = 5
 _PAGE_SIZE_FIELDS = 3

@@ -17,8 +17,8 @@ from gateway.connection.publish_in import Realtime, Topics
 from gateway.connection.services import Services
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
+from gateway.loop.pace import LineRoom, Slice
 from gateway.network.link import LINK_PROPERTY
-from gateway.pace import LineRoom, Slice
 from gateway.port import Port
 from gateway.sessions.absence import drop_waiting
 from gateway.sessions.session import Session

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.auth.admission import Admitted, Refused
 from gateway.connection.services import Services
+from gateway.loop.pace import Slice
 from gateway.message import Message
 from gateway.network import Network, link
 from gateway.network.announcements import PIECE_SIZE, decode_mark
@@ -28,7 +29,6 @@ from gateway.network.link import (
     decode_link,
     encode_link,
 )
-from gateway.pace import Slice
 from gateway.port import Port
 from gateway.selectors import Selector
 from gateway.sessions.session import Session

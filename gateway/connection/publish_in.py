@@ -13,9 +13,9 @@ from gateway.connection.services import Services
 from gateway.connection.waiting import Waiting
 from gateway.limits import Verdict
 from gateway.log_fields import about
+from gateway.loop.pace import Pace
 from gateway.message import Message, message_from
 from gateway.network.conditions import Conditions
-from gateway.pace import Pace
 from gateway.sessions.copies import Copies
 from gateway.sessions.released import Released, digests_in
 from gateway.store import AckBatch, Masks, PublishBatch, SeenNote, Standing, Work, drops, masks_of_batch, qos2, retained

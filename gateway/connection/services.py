@@ -7,9 +7,10 @@ from gateway.config.schema import GatewayConfig
 from gateway.counters import Counters
 from gateway.holdings import Holdings
 from gateway.limits import Limits
+from gateway.loop.pace import LineRooms, Paces, Shifts, TimeShares
+from gateway.loop.timers import Timers
 from gateway.multicast import Multicast
 from gateway.network import Network
-from gateway.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
@@ -17,7 +18,6 @@ from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
 from gateway.sessions.wills import Wills
 from gateway.store import Endings, MessageLog
-from gateway.timers import Timers
 
 
 @dataclass(frozen=True, slots=True)

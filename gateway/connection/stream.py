@@ -13,10 +13,11 @@ from gateway.config.schema import GatewayConfig
 from gateway.connection.services import Services
 from gateway.holdings import Holdings
 from gateway.limits import Limits
+from gateway.loop.pace import LineRooms, Paces, Shifts, TimeShares
+from gateway.loop.timers import Timers
 from gateway.message import message_from
 from gateway.multicast import Multicast
 from gateway.network import Network
-from gateway.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
@@ -25,7 +26,6 @@ from gateway.sessions.subscribers import Subscribers
 from gateway.sessions.wills import Wills
 from gateway.store import Cursor, Endings, MessageLog, Work, wills
 from gateway.streams.names import client_of
-from gateway.timers import Timers
 from wire import reasons
 
 

@@ -8,9 +8,9 @@ from gateway.auth.permissions import Permissions
 from gateway.connection.multicast import MulticastMember
 from gateway.connection.services import Services
 from gateway.delivery import RetainedSearch, Wanted
+from gateway.loop.pace import Slice
 from gateway.message import Message
 from gateway.multicast import BadMulticast
-from gateway.pace import Slice
 from gateway.selectors import BadSelector, Selector, parse_selector
 from gateway.sessions.session import Session
 from gateway.store import Grant, retained

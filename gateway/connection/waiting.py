@@ -8,8 +8,8 @@ connection ends, and the peer sends over its next one what was not acknowledged,
 
 from typing import Generic, TypeVar
 
+from gateway.loop.signals import Signal
 from gateway.message import Message
-from gateway.signals import Signal
 from wire.codec.packets import Publish
 
 WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
+from gateway.loop.pace import LineRoom
+from gateway.loop.signals import Signal
 from gateway.message import Message
-from gateway.pace import LineRoom
-from gateway.signals import Signal
 from gateway.store import Delivery, Grant
 
 Send = Callable[[Message, Grant], object]

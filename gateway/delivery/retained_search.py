@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Container, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, Protocol
 
+from gateway.loop.pace import Slice
 from gateway.message import Message
-from gateway.pace import Slice
 from gateway.store import MessageLog, retained
 
 READ_MOST = 100  # retained messages in memory at once, while a condition looks at them

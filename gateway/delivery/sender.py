@@ -25,9 +25,9 @@ from gateway.delivery.live_hold import LiveHold
 from gateway.delivery.retained_cursor import RetainedCursor
 from gateway.delivery.source import OwnCursor, Source
 from gateway.delivery.window import Window, plain_ones
+from gateway.loop.pace import Reservation, Slice
+from gateway.loop.signals import Signal
 from gateway.message import Message
-from gateway.pace import Reservation, Slice
-from gateway.signals import Signal
 from gateway.store import (
     HAND_OUT_BYTES_MAX,
     Cursor,

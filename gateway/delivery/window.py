@@ -11,9 +11,9 @@ from operator import is_
 from typing import Any, Protocol
 
 from gateway.counters import Counters
+from gateway.loop.pace import LineRoom, Shift
+from gateway.loop.signals import Signal
 from gateway.message import Message, form, identity_properties, plain_properties
-from gateway.pace import LineRoom, Shift
-from gateway.signals import Signal
 from gateway.store import Delivery, DeliveryRun, Grant, MessageLog, Outgoing, Work, drops, qos2
 from gateway.streams.naming import Naming
 from wire.bulk.connection import BulkConnection

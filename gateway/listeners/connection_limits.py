@@ -18,7 +18,7 @@ import socket
 
 from gateway.config.schema import LimitsConfig
 from gateway.log_fields import about
-from gateway.signals import Signal
+from gateway.loop.signals import Signal
 
 FILES_RESERVED = 256  # descriptors for the store, routes, serial lines and connections that are ending
 FILES_LEAST = 128  # with fewer, the half of them that is reserved does not suffice

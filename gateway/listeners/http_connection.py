@@ -22,7 +22,7 @@ class WebSocketReader(Protocol):
     """What takes the bytes of a WebSocket."""
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Takes bytes; returns whether these were the last, and those that are left."""
+        """Takes bytes; returns whether these were the last of the WebSocket, and the bytes that are left."""
 
 
 class HttpConnection(web.RequestHandler):

@@ -12,8 +12,8 @@ import serial
 from gateway.config.schema import SerialConfig
 from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.log_fields import about
+from gateway.loop.signals import Signal
 from gateway.port import Port, Visitor
-from gateway.signals import Signal
 from wire.backoff import Backoff
 from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
 

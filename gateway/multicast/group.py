@@ -22,10 +22,10 @@ from typing import Protocol
 from gateway.config.multicast import MulticastConfig
 from gateway.counters import MulticastState
 from gateway.log_fields import about
+from gateway.loop.pace import Slice
+from gateway.loop.signals import Signal
 from gateway.message import Message, plain_properties
 from gateway.multicast.keys import GroupKeys
-from gateway.pace import Slice
-from gateway.signals import Signal
 from gateway.store import Cursor, MessageLog, drops
 from wire.codec.packets import Publish
 from wire.multicast import MULTICAST_TOPIC, HandedKey

@@ -18,8 +18,8 @@ import msgspec
 
 from gateway.config.kinds import NAME_BYTES_MAX
 from gateway.config.network import ZONE_BYTES_MAX, Hops, Mode, NeighbourConfig, SelectConfig
+from gateway.loop.pace import in_slices
 from gateway.network.zones import Side, Zone
-from gateway.pace import in_slices
 from gateway.selectors import BadSelector, Selector, parse_selector
 from wire.errors import WireError
 from wire.identity import check_name

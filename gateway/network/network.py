@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.config.network import NeighbourConfig
 from gateway.log_fields import about
+from gateway.loop.pace import Slice
 from gateway.message import Message
 from gateway.network.announcements import Announcer
 from gateway.network.conditions import Conditions
@@ -23,7 +24,6 @@ from gateway.network.interest import Change, Interest
 from gateway.network.link import LinkSettings, listening_settings
 from gateway.network.topology import LinkState, LinkStates, decode, encode
 from gateway.network.zones import LOCAL, Side, Zone
-from gateway.pace import Slice
 from gateway.subscriptions import Subscription
 from wire.reserved import RESERVED_TOPICS
 from wire.topics import matches, parse_shared

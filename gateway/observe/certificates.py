@@ -22,11 +22,11 @@ class Certificates:
         """Returns the certificates of routes."""
 
     def problems(self) -> list[str]:
-        """Returns those that are out of date, a line each."""
+        """Returns the certificates that are out of date, a line each."""
         return self._lines(Validity.problem)
 
     def notes(self) -> list[str]:
-        """Returns those that are out of date soon, a line each."""
+        """Returns the certificates that are out of date soon, a line each."""
         return self._lines(Validity.note)
 
     def _lines(self, said: Callable[[Validity, datetime], str]) -> list[str]:

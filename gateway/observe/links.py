@@ -8,8 +8,8 @@ from typing import Protocol
 from gateway.auth.filters import common, split
 from gateway.config.network import NeighbourConfig
 from gateway.counters import LinkStatus
+from gateway.loop.pace import Slice
 from gateway.network import Network
-from gateway.pace import Slice
 from gateway.sessions.registry import Sessions
 from gateway.sessions.session import Session
 from gateway.store import Backlog, Cursor, MessageLog

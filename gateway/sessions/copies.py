@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
 
-from gateway.pace import Slice
+from gateway.loop.pace import Slice
 from gateway.store import MessageLog, retained
 from wire.topics import matches
 

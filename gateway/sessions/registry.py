@@ -10,6 +10,7 @@ from functools import partial
 from gateway.auth.admission import Admitted, Refused
 from gateway.config.schema import LimitsConfig
 from gateway.holdings import Holding, Holdings
+from gateway.loop.timers import Timer, Timers
 from gateway.network.link import BadLink, LinkSettings, check_conditions, decode_link
 from gateway.sessions.absence import drop_while_away
 from gateway.sessions.copies import LinkCopies
@@ -28,7 +29,6 @@ from gateway.store import (
     sessions,
     skip_ahead,
 )
-from gateway.timers import Timer, Timers
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]

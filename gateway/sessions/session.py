@@ -4,6 +4,7 @@ from typing import Protocol
 
 from gateway.delivery import Sender
 from gateway.holdings import Holding
+from gateway.loop.timers import Timer
 from gateway.message import Message
 from gateway.network.conditions import NO_CONDITIONS
 from gateway.network.link import FilterSum, LinkSettings, encode_link
@@ -11,7 +12,6 @@ from gateway.network.zones import LOCAL, Side
 from gateway.sessions.released import Released
 from gateway.store import Cursor, Outgoing, retained, sessions
 from gateway.subscriptions import Demand, Subscription
-from gateway.timers import Timer
 
 
 class LiveConnection(Protocol):

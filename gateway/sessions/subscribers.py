@@ -9,12 +9,12 @@ from functools import partial
 from itertools import chain
 
 from gateway.delivery import Sender
+from gateway.loop.pace import Shift, Shifts
 from gateway.message import Message
 from gateway.network import Network
 from gateway.network.conditions import NO_CONDITIONS, Conditions
 from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
-from gateway.pace import Shift, Shifts
 from gateway.sessions.session import Session
 from gateway.store import GROUP_PREFIX, Cursor, Endings, MessageLog, drops, grant_by
 from gateway.subscriptions import Subscription, size_of

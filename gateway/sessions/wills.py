@@ -16,9 +16,9 @@ from typing import Any
 from gateway.auth.admission import Refused
 from gateway.holdings import Holdings
 from gateway.log_fields import about
+from gateway.loop.timers import Timer, Timers
 from gateway.store import MessageLog, Work, wills
 from gateway.store import wills as stored
-from gateway.timers import Timer, Timers
 from wire.codec.packets import Publish, Will
 from wire.properties import WILL_DELAY_INTERVAL
 from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, describe

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gateway.loop.signals import Signal
 from gateway.message import Message
 from gateway.selectors import Selector, parse_selector, passing
-from gateway.signals import Signal
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import AllRanges, Backlog
 from gateway.store.consumers.held_back import HeldBack

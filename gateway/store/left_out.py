@@ -7,8 +7,8 @@ route hands on to the same destination is not left out there.
 
 from collections.abc import Callable, Iterable, Iterator
 
+from gateway.loop.pace import Slice
 from gateway.message import Message
-from gateway.pace import Slice
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.selecting_cursor import SelectingCursor

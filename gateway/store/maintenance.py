@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from gateway.alarm import Alarm
+from gateway.loop.alarm import Alarm
 from gateway.message import Message
 from gateway.store.consumers.registry import Consumers
 from gateway.store.database import Database, MaintenanceWrite

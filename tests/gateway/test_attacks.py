@@ -20,8 +20,8 @@ from gateway.auth.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config.schema import LimitsConfig
 from gateway.delivery.sender import Sender
+from gateway.loop.pace import SLICE_S, Slice, TimeShares
 from gateway.message import Message
-from gateway.pace import SLICE_S, Slice, TimeShares
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import Cursor, Grant
 from gateway.subscriptions import PATTERNS_MAX, Subscription, SubscriptionTree
@@ -344,7 +344,7 @@ async def test_messages_that_many_filters_match_leave_others_their_turns(
 
     match = SubscriptionTree.match
     monkeypatch.setattr(SubscriptionTree, "match", count)
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     topics = ["/".join("a" * 6) + f"/{number}" for number in range(150)]
     filters = ["/".join(levels) + "/#" for levels in itertools.product("a+", repeat=6)]
     async with running(tmp_path) as broker:
@@ -389,7 +389,7 @@ async def test_messages_of_qos_0_are_given_out_before_many_more_are_taken(
 
     monkeypatch.setattr(Subscribers, "offer", count_taken)
     monkeypatch.setattr(Sender, "send_now", count_sent)
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     monkeypatch.setattr("gateway.sessions.subscribers.HANDOUT_MOST", 50)
     async with running(tmp_path) as broker:
         for number in range(10):
@@ -427,7 +427,7 @@ async def test_a_session_with_many_shared_subscriptions_comes_back_slice_by_slic
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And gets what waits for each of its groups; one that is given up meanwhile is not fed."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     opened = most = 0
 
     def count(sender: Sender, cursor: Cursor, shared: Subscription) -> None:
@@ -472,7 +472,7 @@ async def test_a_flood_of_small_packets_leaves_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flood: str
 ) -> None:
     """The event loop turns as often as there are slices: here each is over at once."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     turns = 0
 
     async def count_turns() -> None:
@@ -493,7 +493,7 @@ async def test_a_flood_of_small_packets_leaves_others_their_turns(
 async def test_connections_of_one_owner_share_a_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that no client gains turns by more connections; when the others are done, one has it alone again."""
     now_s = 0.0
-    monkeypatch.setattr("gateway.pace.time.perf_counter", lambda: now_s)
+    monkeypatch.setattr("gateway.loop.pace.time.perf_counter", lambda: now_s)
     time_shares = TimeShares()
     with time_shares.enter("user one") as time_share, time_shares.enter("user two") as another:
         alone, beside = Slice(time_share), Slice(another)

@@ -227,7 +227,7 @@ async def test_retained_messages_are_searched_past_the_commits_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A piece of a search, however long the names are, is never part of a commit."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     looked_at: list[str] = []
 
     def look(topic_filter: str, topic: str) -> bool:
@@ -341,7 +341,7 @@ async def test_one_message_to_many_subscribers_of_an_owner_leaves_others_their_t
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qos: int, owner: type, name: str
 ) -> None:
     """And each subscriber gets all messages in order."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     calls: list[int] = []
     original = getattr(owner, name)
 
@@ -374,7 +374,7 @@ async def test_a_will_of_qos_0_comes_behind_what_its_client_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the messages to many subscribers take many turns, and another connection takes the session over."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     async with running(tmp_path) as broker:
         subscribers = [await connected(broker, f"subscriber-{number}") for number in range(30)]
         for subscriber in subscribers:
@@ -393,7 +393,7 @@ async def test_sessions_that_end_together_leave_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are gone at once: what comes while their subscriptions leave is for the others alone."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     left: list[int] = []
     discard = SubscriptionTree.discard
 

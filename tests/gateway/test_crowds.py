@@ -12,8 +12,8 @@ import pytest
 
 from gateway.connection.connection import Connection
 from gateway.delivery import LiveHold
+from gateway.loop.pace import LineRoom
 from gateway.message import Message
-from gateway.pace import LineRoom
 from gateway.sessions.publishing import Publishing
 from gateway.store import Grant
 from tests.gateway.steps import session_of, with_publisher
@@ -54,7 +54,7 @@ async def watched(count: Callable[[], int]) -> AsyncIterator[Turns]:
 async def test_sessions_that_expire_together_leave_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     async with running(tmp_path) as broker:
         for client in await all_connected(broker, *(f"client-{n}" for n in range(CROWD)), session_expiry_s=1):
             await client.disconnect()
@@ -67,7 +67,7 @@ async def test_sessions_that_expire_together_leave_others_their_turns(
 async def test_wills_whose_delays_end_together_leave_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     published = 0
     publish = Publishing.publish
 
@@ -91,7 +91,7 @@ async def test_wills_whose_delays_end_together_leave_others_their_turns(
 async def test_connections_that_end_together_leave_others_their_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     async with running(tmp_path) as broker:
 
         def gone() -> int:
@@ -138,8 +138,8 @@ async def test_a_client_that_reads_gets_its_messages_beside_others_of_its_owner_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are disconnected, and lose nothing by that."""
-    monkeypatch.setattr("gateway.pace.ROOM_BYTES", LARGE // 2)
-    monkeypatch.setattr("gateway.pace.STALLED_S", 0.5)
+    monkeypatch.setattr("gateway.loop.pace.ROOM_BYTES", LARGE // 2)
+    monkeypatch.setattr("gateway.loop.pace.STALLED_S", 0.5)
     async with with_publisher(tmp_path) as (broker, publisher):
         for name in NAMES:
             await publisher.publish(name, bytes(LARGE), retain=True)

@@ -40,8 +40,8 @@ class Statements:
         consumer: the name of the route's cursor.
         refusals: the messages that the route has set aside.
         state: the route's state, which names the topics that the broker refuses.
-        not_made: the topic of the route's own statements if it makes none any more, "" otherwise. Those that are set
-            aside are dropped.
+        not_made: the topic of the route's own statements if it makes none any more, "" otherwise. The route
+            drops what is set aside of them.
     """
 
     def __init__(

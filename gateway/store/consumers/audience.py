@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Generic, Protocol, TypeVar
 
-from gateway.pace import Slice
+from gateway.loop.pace import Slice
 from gateway.subscriptions import Subscription, SubscriptionTree
 from gateway.topic_memory import NAME_SIZE_MAX
 

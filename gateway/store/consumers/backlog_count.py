@@ -5,8 +5,8 @@ import itertools
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Iterable
 
+from gateway.loop.pace import Slice
 from gateway.message import Message
-from gateway.pace import Slice
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import RangeSet
 from gateway.store.consumers.log_reader import LogReader

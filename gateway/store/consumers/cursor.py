@@ -15,9 +15,9 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Sequence
 
+from gateway.loop.pace import Slice, in_slices
+from gateway.loop.signals import Signal
 from gateway.message import Message, content_sizes
-from gateway.pace import Slice, in_slices
-from gateway.signals import Signal
 from gateway.store.consumers.delivery import (
     Backlog,
     Delivery,

@@ -8,7 +8,7 @@ from pathlib import Path
 from gateway.errors import advice_on
 
 LARGE = 1_000_000  # bytes in a unit of the text
-FEW_BYTES = 256 * 1024  # SQLite may need so many at once: an index of its WAL, and some pages
+FEW_BYTES = 256 * 1024  # SQLite may need them at once: an index of its WAL, and some pages
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OF_A_DISK = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 

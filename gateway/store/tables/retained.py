@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gateway.loop.pace import Slice
 from gateway.message import Message
-from gateway.pace import Slice
 from gateway.store.sqlite.rows import first_row, is_whole, sealed
 from wire.topics import matches
 

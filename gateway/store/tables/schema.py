@@ -30,7 +30,7 @@ OLDEST = 7
 """The version of release 0.1.0, from which on a start upgrades a store [gateway.store.tables.upgrade.releases]."""
 LATER = SCHEMA_VERSION + 1
 SINCE = {"refused": 8, "route": 8, "seen": 9, "seen_digest": LATER, "released": LATER}
-"""The versions that brought tables; LATER for those that the first stores of this version lack. A start makes them."""
+"""The versions that brought tables; LATER for tables that the first stores of this version lack. A start makes them."""
 HAS_TABLE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""

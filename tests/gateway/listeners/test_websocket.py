@@ -21,7 +21,7 @@ from gateway.broker import Broker
 from gateway.config.schema import LimitsConfig, TlsConfig, WebSocketConfig
 from gateway.listeners.websocket import FRAMES_JOINED, IDLE_FRAMES_MAX
 from gateway.log_fields import KeyValueFormatter
-from gateway.pace import SLICE_S
+from gateway.loop.pace import SLICE_S
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
 from tests.gateway.support import reasons_of, running, said_of
 from tools.lab.testing.certificates import Authority
@@ -372,7 +372,7 @@ async def test_packets_in_small_frames_share_a_slice_as_those_of_tcp_do(
 
     receive_data = BulkServerConnection.receive_data
     monkeypatch.setattr(BulkServerConnection, "receive_data", count)
-    monkeypatch.setattr("gateway.pace.time", SimpleNamespace(perf_counter=tick))
+    monkeypatch.setattr("gateway.loop.pace.time", SimpleNamespace(perf_counter=tick))
     async with running(tmp_path, WebSocketConfig(port=0)) as broker, raw(broker) as client:
         assert await client.handshake() == 101
         client.send(BINARY, encode(Connect("c")))

@@ -7,7 +7,7 @@ import pytest
 from gateway.auth.accounts import make_account, save_account
 from gateway.broker import Broker
 from gateway.config.streams import StreamConfig
-from gateway.pace import Paces
+from gateway.loop.pace import Paces
 from tests.gateway.streams.support import PLANT
 from tests.gateway.support import Client, running, subscribed, tcp_port, user_property
 from wire import properties as p

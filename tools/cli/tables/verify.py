@@ -38,7 +38,7 @@ def verify_tables(
     full: Annotated[bool, typer.Option("--full", help="Read the bytes of all files, and not of a sample.")] = False,
     seal: Annotated[
         bool,
-        typer.Option("--seal", help="Check all files, and note the digest of those that have none, if all is well."),
+        typer.Option("--seal", help="Check all files, and note the digest of each file that has none, if all is well."),
     ] = False,
     master: Master = MASTER_DEFAULT,
     conf: Settings = None,

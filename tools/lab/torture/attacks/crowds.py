@@ -14,7 +14,7 @@ from wire.codec.packets import MQTT_5, Connect, Publish, Subscribe, Will, encode
 from wire.properties import SESSION_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL
 
 SESSIONS = 9_900  # a gateway takes 10,000
-DUE_IN_S = 25  # behind the first of a crowd; those that have not come by then stay away
+DUE_IN_S = 25  # behind the first of a crowd; sessions that have not come by then stay away
 CONNECTIONS = 1_900  # an address may have 2,000
 AT_ONCE = 20  # connections of a crowd that come together
 NEVER_S = 0xFFFF_FFFF

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import uvloop
 
-from gateway.timers import TICK_MS, Timers
+from gateway.loop.timers import TICK_MS, Timers
 
 
 class Sleeper:
@@ -120,7 +120,7 @@ async def test_one_that_fails_costs_others_nothing() -> None:
 
 async def test_those_that_are_due_together_leave_other_tasks_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here each call takes a whole slice."""
-    monkeypatch.setattr("gateway.pace.SLICE_S", 0.0)
+    monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
     timers, start = Timers(), now_ms()
     sleepers = [Sleeper(start - 1000) for _ in range(20)]
     for sleeper in sleepers:

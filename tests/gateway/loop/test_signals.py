@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.signals import Signal
+from gateway.loop.signals import Signal
 
 
 async def test_it_wakes_all_waiters_in_order_even_if_it_is_cleared_at_once() -> None:

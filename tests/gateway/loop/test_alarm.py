@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from gateway.alarm import Alarm
+from gateway.loop.alarm import Alarm
 
 
 class Ringing:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from gateway.alarm import Alarm
-from gateway.pace import Slice
+from gateway.loop.alarm import Alarm
+from gateway.loop.pace import Slice
 
 TICK_MS = 250  # the timers' resolution: callbacks run up to this late
 PERIOD_S = 0.015  # from one slice of callbacks to the next one, if more are due at once than a slice takes
@@ -53,7 +53,7 @@ class Timers:
             self._arm()
 
     def set_in(self, timed: Timed, wait_s: float) -> None:
-        """Sets an object's time to so many seconds from now."""
+        """Sets an object's time to ``wait_s`` seconds from now."""
         self.set(timed, int(1000 * (asyncio.get_running_loop().time() + wait_s)))
 
     def _begin_tick(self, tick: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from gateway.signals import Signal
+from gateway.loop.signals import Signal
 
 BURST_S = 1.0  # an owner may send the messages of this time at once
 OWNERS_MOST = 10_000  # the rates of this many owners are remembered
@@ -384,7 +384,7 @@ class Reservation:
         self._reserved = RESERVED_BYTES
 
     def needs(self, size: int) -> None:
-        """Keeps so many bytes reserved: it has no more than these."""
+        """Keeps ``size`` bytes reserved, and frees the rest."""
         self._room.free(self._reserved - size)
         self._reserved = size
 

@@ -1,0 +1,1 @@
+"""What the event loop does when: timers, events, and whose work it does how long at a time."""
