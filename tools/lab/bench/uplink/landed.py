@@ -22,6 +22,7 @@ ROUTE = """\
 name = "next"
 broker = "mqtt://127.0.0.1:{port}"
 framing = "batch"
+statement_interval_s = 0
 """
 
 
