@@ -37,7 +37,7 @@ def other(seqs: Iterable[int]) -> list[Row]:
 
 
 def test_messages_become_rows_of_the_tables(lake: Lake) -> None:
-    plain = row(2, content=b"21,5")._replace(content_type=None, received_ms=None, gateway=None)
+    plain = row(2, content=b"warm")._replace(content_type=None, received_ms=None, gateway=None)
     timeless = row(3, content=b'[{"n":"load","u":"1","v":3,"boot":4,"up":99}]')
     landed = [row(1), plain, timeless]
     manifests = land(lake.landing, landed)
@@ -70,8 +70,8 @@ def test_messages_become_rows_of_the_tables(lake: Lake) -> None:
     ]
     assert {one["event_date"] for one in readings} == {date(2025, 10, 9)}
     (aside,) = lake.rows("quarantine")
-    assert (aside["seq"], aside["payload"], aside["file"]) == (2, b"21,5", manifests[0].file)
-    assert aside["reason"] == "it is neither JSON nor a number nor ON or OFF"
+    assert (aside["seq"], aside["payload"], aside["file"]) == (2, b"warm", manifests[0].file)
+    assert aside["reason"] == "it is neither JSON nor a number nor ON or OFF; with the content type text/plain it is a text"
 
 
 def test_repeated_message_adds_nothing_in_any_batch(lake: Lake) -> None:
