@@ -71,7 +71,10 @@ def test_messages_become_rows_of_the_tables(lake: Lake) -> None:
     assert {one["event_date"] for one in readings} == {date(2025, 10, 9)}
     (aside,) = lake.rows("quarantine")
     assert (aside["seq"], aside["payload"], aside["file"]) == (2, b"warm", manifests[0].file)
-    assert aside["reason"] == "it is neither JSON nor a number nor ON or OFF; with the content type text/plain it is a text"
+    assert (
+        aside["reason"]
+        == "it is neither JSON nor a number nor ON or OFF; with the content type text/plain it is a text"
+    )
 
 
 def test_repeated_message_adds_nothing_in_any_batch(lake: Lake) -> None:
