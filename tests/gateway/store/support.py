@@ -181,3 +181,11 @@ def hold_up(begun: Event, ended: Event) -> None:
     """Work that keeps a thread, as a slow disk does."""
     begun.set()
     ended.wait()
+
+
+async def fetch_many(cursor: Cursor, count: int) -> list[Delivery]:
+    """Fetches ``count`` deliveries: large messages come a few at a time."""
+    found: list[Delivery] = []
+    while len(found) < count:
+        found += await cursor.fetch(count - len(found))
+    return found

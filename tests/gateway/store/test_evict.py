@@ -16,6 +16,7 @@ from tests.gateway.store.support import (
     CountsBacklogs,
     append_all,
     disk_full,
+    fetch_many,
     leave_as_killed,
     numbered,
     opened,
@@ -282,7 +283,7 @@ async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(
         await append_all(log, [Message("a", b"%d" % number + bytes(4000)) for number in range(200)])
         await limits.close()
         assert log.used_bytes > 300_000
-        assert len(await cursor.fetch(200)) == 200
+        assert len(await fetch_many(cursor, 200)) == 200
 
 
 async def test_a_disk_that_does_not_take_it_stops_neither_the_limits_nor_their_end(

@@ -19,6 +19,7 @@ from tests.gateway.store.support import (
     append_each,
     disk_full,
     epoch_of,
+    fetch_many,
     messages_in,
     numbered,
     opened,
@@ -170,7 +171,7 @@ async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
         cursor = Cursor(log, "route/central", ["#"])
         await append_each(log, [Message("a", os.urandom(100_000)) for _ in range(15)])
         before = process_io(os.getpid(), "wchar")
-        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(15)])
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in await fetch_many(cursor, 15)])
         await until(lambda: len(messages_in(tmp_path)) == 1, "all are trimmed")
         assert process_io(os.getpid(), "wchar") - before < 500_000
         assert log.used_bytes < 500_000
