@@ -2,7 +2,9 @@
 
 import re
 import subprocess
+from itertools import takewhile
 from pathlib import Path
+from tempfile import gettempdir
 
 from tests.house.repository import ROOT
 from tests.tools.cli.gateway.test_process import HOLDFAST, LONG_S
@@ -47,9 +49,8 @@ def test_the_store_of_the_page_needs_no_drop_in(tmp_path: Path) -> None:
 
 
 def test_a_store_that_the_units_user_cannot_write_is_an_error_although_root_asks(tmp_path: Path) -> None:
-    parent = tmp_path.parent
-    for folder in (parent, parent.parent, tmp_path):
-        folder.chmod(0o755)
+    for folder in takewhile(lambda one: one != Path(gettempdir()), (tmp_path, *tmp_path.parents)):
+        folder.chmod(0o755)  # pytest's are for root alone
     (tmp_path / "ssd").mkdir(mode=0o755)
     done = check(tmp_path, "ssd/store", "--unit", str(documented_unit(tmp_path, "daemon")))
     assert (done.returncode, f"store.path: {tmp_path}/ssd: Permission denied" in done.stderr) == (2, True), done.stderr

@@ -13,7 +13,7 @@ from tests.gateway.store.support import stored
 from tests.tools.cli.gateway.test_process import Gateway, check, publish
 from tools.cli.main import make_app
 
-REFUSING = "allow * publish public/#\nallow * subscribe #\nallow - identify *\n"
+REFUSING = "allow * publish public/#\nallow * publish holdfast/statement/#\nallow * subscribe #\nallow - identify *\n"
 
 
 def ask(gateway: Gateway, *command: str) -> subprocess.CompletedProcess[str]:
