@@ -45,6 +45,7 @@ async def drive(run: Run) -> None:
         await run.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("central", "nth"), [("holdfast", 0), ("mosquitto", 1)])
 async def test_no_reading_is_missing_or_twice_after_a_cut_link_a_killed_gateway_and_a_power_cut(
     central: str, nth: int, seed: int, tmp_path: Path, spark: SparkSession

@@ -52,6 +52,7 @@ def master(tmp_path: Path) -> Iterator[str]:
             yield url
 
 
+@pytest.mark.long
 def test_two_workers_take_in_landing_files(spark: SparkSession, landing: Path, folder: Path, master: str) -> None:
     first, second = [row(seq) for seq in range(1, 50)], [row(seq) for seq in range(40, 90)]
     land(landing, first, second)

@@ -69,6 +69,7 @@ def let_a_month_pass(lake: Lake) -> None:
         logs.clearCache()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("checkpoint", ["kept", "lost"])
 def test_ingest_goes_on_after_a_quiet_month(lake: Lake, checkpoint: str) -> None:
     let_a_month_pass(lake)
@@ -79,6 +80,7 @@ def test_ingest_goes_on_after_a_quiet_month(lake: Lake, checkpoint: str) -> None
     lake.check([*LANDED, row(13), row(14)])
 
 
+@pytest.mark.long
 def test_batch_cut_off_before_a_quiet_month_goes_on(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     land(lake.landing, [row(3), row(13), row(14, content=b"no SenML")])
     cut_after(READINGS, lake, monkeypatch)
@@ -87,6 +89,7 @@ def test_batch_cut_off_before_a_quiet_month_goes_on(lake: Lake, monkeypatch: pyt
     lake.check([*LANDED, row(13), row(14, content=b"no SenML")])
 
 
+@pytest.mark.long
 def test_batch_cut_off_before_a_quiet_month_is_taken_back_alone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     land(lake.landing, [row(3), row(13), row(14, content=b"no SenML")])
     cut_after(BATCHES, lake, monkeypatch)

@@ -172,6 +172,7 @@ def test_statement_that_reads_is_carried_out(tables: Path, sql: str, engine: lis
     assert len(result.stdout.splitlines()) > 1
 
 
+@pytest.mark.long
 def test_tables_that_are_not_used_yet_are_empty_ones(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "landing").mkdir()
     ingest(spark, tmp_path / "landing", tmp_path / "tables")

@@ -37,6 +37,7 @@ def test_a_reading_takes_few_bytes_and_a_batch_is_faster_than_its_messages_one_b
     assert all(row["ratio"] > 1 for row in rows.values() if row["unit"] == "1/s")
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes() -> None:
     def sizes(seed: int) -> list[float]:
         return [row["ours"] for row in run("--seed", str(seed))["rows"] if row["unit"] == "B"]

@@ -59,6 +59,7 @@ def test_a_fleet_with_losses_lands_all_but_the_lost_messages(tmp_path: Path) -> 
     assert sorted(map(len, manifest.streams().values()))[-2:] == [1, 2]
 
 
+@pytest.mark.long
 def test_steady_measures_batches_beside_the_copy_and_keeps_to_the_goals(spark: SparkSession, tmp_path: Path) -> None:
     figures = list(steady(Lake(spark, tmp_path, Fleet(tmp_path / "landing", seed=1)), 1_000))
     assert [(figure.at_most, figure.theirs is not None) for figure in figures] == [

@@ -160,6 +160,7 @@ def test_command_names_a_host_that_cannot_be_found() -> None:
     assert b"no broker at broker.invalid:1883: " in done.stderr and b"nknown error" not in done.stderr
 
 
+@pytest.mark.long
 async def test_an_account_with_the_rule_on_the_page_breaks_nothing_and_is_offered_no_scram(tmp_path: Path) -> None:
     holdfast("gateway", "passwd", str(tmp_path / "accounts"), USER, stdin=PASSWORD + b"\n")
     (tmp_path / "access").write_text(f"allow {USER} publish,subscribe hfcheck/#\n")

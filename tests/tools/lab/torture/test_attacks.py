@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
@@ -24,6 +25,7 @@ app = typer.Typer()
 app.command()(attacks)
 
 
+@pytest.mark.long
 def test_an_attack_is_endured_and_measured() -> None:
     names = [
         "pings",

@@ -30,6 +30,7 @@ LANDED = [row(1), row(2), row(2, content=b"another"), row(3, content=b"no SenML"
 KINDS = dict(zip(map(key_of, LANDED), (2, 2, None, None), strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_sample_of_the_torture_holds(seed: int) -> None:
     done = CliRunner().invoke(app, ["--quick", "--json", "--seed", str(seed)])

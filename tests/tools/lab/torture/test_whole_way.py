@@ -21,6 +21,7 @@ ALL = {1: Rows(10, 10), 2: Rows(10, 10), 3: Rows(10, 10)}
 EXPIRED = Gap("meter", "00000007", 2, 2, 1, "expired", "limited")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_small_run_loses_nothing_and_has_nothing_twice(seed: int) -> None:
     done = CliRunner().invoke(app, ["--quick", "--json", "--seed", str(seed)])
