@@ -44,7 +44,6 @@ TOPIC_ALIAS_MAXIMUM = 32  # topics that the gateway keeps in memory for one clie
 OFFER_FROM = 256  # bytes; a client with a smaller Maximum Packet Size is offered no time [MQTT-3.2.2-19]
 LATE_MS = 1000  # a timer this late says that the process stood still: what the client has sent is not read yet
 BACKLOG_MAX = 1024 * 1024  # bytes that the client has not read; beyond it the gateway reads nothing from it
-BACKLOG_LEAST = 64 * 1024  # the same if its owner has no room left
 
 NOT_IN_REAL_TIME = (
     properties.MAXIMUM_QOS,
@@ -190,9 +189,7 @@ class Connection:
 
     def _is_backlog_too_large(self) -> bool:
         backlog = self._port.backlog
-        if backlog <= BACKLOG_LEAST:
-            return False
-        return backlog > BACKLOG_MAX or (self._room is not None and self._room.is_full)
+        return backlog > BACKLOG_MAX if self._room is None else self._room.is_too_much(backlog, BACKLOG_MAX)
 
     def _set_timer(self, due_ms: int | None) -> None:
         self._services.timers.set(self, due_ms)

@@ -1,12 +1,11 @@
 """Retained messages on their way to a client that has just subscribed [section 3.3.1.3]."""
 
 from collections.abc import Callable, Iterable
-from itertools import count, islice, takewhile
+from itertools import count, islice
 from typing import Protocol
 
 from gateway.message import Message
 from gateway.store import Delivery, MessageLog, Work, retained
-from gateway.store import retained as stored
 
 READ_MOST = 100  # messages in memory at once
 READ_BYTES_MAX = 32 * 1024  # of these, unless it is a single one
@@ -109,13 +108,7 @@ class RetainedCursor:
         self._is_fetching = True
         while self._queue:
             self._call_next()
-            upcoming = islice(self._queue, READ_MOST)
-            batch = [
-                one
-                for one in takewhile(lambda one: isinstance(one, retained.Owed), upcoming)
-                if isinstance(one, retained.Owed)
-            ]
-            if not batch:
+            if not (batch := self._next()):
                 break
             del self._queue[: len(batch)]
             found = await self._log.read_retained([owed.topic for owed in batch], READ_BYTES_MAX)
@@ -139,11 +132,20 @@ class RetainedCursor:
             self.superseded.clear()
         return []
 
+    def _next(self) -> list[retained.Owed]:
+        """Returns the messages that are read next: up to a call that comes behind them."""
+        found: list[retained.Owed] = []
+        for one in islice(self._queue, READ_MOST):
+            if not isinstance(one, retained.Owed):
+                break
+            found.append(one)
+        return found
+
     def hand_over(self, numbers: Iterable[int]) -> Work:
         """Returns the work that has to be written with the flows that these messages become."""
         numbers = list(numbers)
         self._handed_over.update(dict.fromkeys(numbers))
-        return stored.forget_owed([self._handed_out[number].number for number in numbers])
+        return retained.forget_owed([self._handed_out[number].number for number in numbers])
 
     def acknowledge_all(self, numbers: Iterable[int]) -> None:
         """The session is not owed these messages any more."""
@@ -155,7 +157,7 @@ class RetainedCursor:
             if owed.number and number not in self._handed_over:
                 forgotten.append(owed.number)
         if forgotten:
-            self._log.defer(stored.forget_owed(forgotten))
+            self._log.defer(retained.forget_owed(forgotten))
 
     def redeliver(self, numbers: Iterable[int]) -> None:
         """The session is still owed these messages: its next connection sends them."""

@@ -49,7 +49,6 @@ FETCH_MOST = 250  # deliveries between two looks at the window and the line
 SHARED_FETCH_MOST = 8  # a member of a group takes few at a time, so that the others get their part
 COPIES_MOST = 8  # of a message, for as many Subscription Identifiers; with more, one PUBLISH has all of them
 QOS_0_BACKLOG_MAX = 1024 * 1024  # bytes waiting on the line beyond which QoS 0 messages are dropped
-QOS_0_BACKLOG_LEAST = 64 * 1024  # the same, with the message, if the owner's lines have no room left
 
 logger = logging.getLogger(__name__)
 
@@ -194,7 +193,7 @@ class Sender:
         if not self.may_send(message.topic):
             return
         self._supersede_retained(message)
-        if self._is_slow(message):
+        if window.room.is_too_much(window.port.backlog, QOS_0_BACKLOG_MAX, len(message.payload)):
             if not self._dropped:
                 logger.warning("%s is slow: QoS 0 messages to it are dropped", self._window.name)
             self._dropped += 1
@@ -203,13 +202,6 @@ class Sender:
         for copy in self._copies(self._cursor, message, grant._replace(qos=0)):
             window.publish(message, copy)
         window.flush()
-
-    def _is_slow(self, message: Message) -> bool:
-        """Whether too much waits on the line for a message of QoS 0."""
-        backlog = self._window.port.backlog
-        if backlog + len(message.payload) <= QOS_0_BACKLOG_LEAST:
-            return False
-        return backlog > QOS_0_BACKLOG_MAX or self._window.room.is_full
 
     def hold_back(self, message: Message) -> None:
         """Notes that the conditions of a link hold a message of QoS 0 back."""

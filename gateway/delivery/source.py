@@ -27,10 +27,10 @@ class OwnCursor(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Source:
-    """A cursor whose messages this client gets: its session's, that of the retained messages, or a group's.
+    """A cursor whose messages this client gets: its session's, the one with retained messages, or a group's.
 
     ``shared`` is the subscription to the group. ``held`` are the deliveries that are not acknowledged, and ``sent``
-    those of them that are in flight. ``is_sending`` is True while one batch is being sent; once ``is_closed`` nothing
+    the ones in flight among them. ``is_sending`` is True while one batch is being sent; once ``is_closed`` nothing
     more is fetched. ``task`` fetches: from a group's cursor all the time, from the others while messages wait.
     ``again`` are the flows of earlier connections to send again, the newest first; each goes before the deliveries
     behind its position.

@@ -334,7 +334,8 @@ def encode_publishes(
         halves = [_split(one, level, qos, has_identity, hop, via, alias) for one, via, alias in numbered]
         return join_publishes(halves, identifiers)
     form_here = form(level, qos, has_identity, bool(hop))
-    if not any(aliases) and (laid_out := _newest.get(messages, form_here)):
+    are_alike = not any(aliases)  # for all subscribers
+    if are_alike and (laid_out := _newest.get(messages, form_here)):
         parts, longest = laid_out
         return fill_in(parts, identifiers), longest
     halves = [
@@ -343,11 +344,9 @@ def encode_publishes(
         else (message.halves and message.halves.get(form_here)) or _split_once(message, level, qos, has_identity, hop)
         for message, alias in zip(messages, aliases or repeat(0), strict=False)
     ]
-    if any(aliases):
-        return join_publishes(halves, identifiers)
     parts, longest = lay_out(halves)
     encoded = fill_in(parts, identifiers)
-    if len(encoded) <= LAID_OUT_MAX:
+    if are_alike and len(encoded) <= LAID_OUT_MAX:
         _newest.keep(messages, form_here, parts, longest)
     return encoded, longest
 

@@ -16,6 +16,7 @@ BURST_S = 1.0  # an owner may send the messages of this time at once
 OWNERS_MOST = 10_000  # the rates of this many owners are remembered
 SLICE_S = 0.005  # longest work for one client between two turns of the event loop
 ROOM_BYTES = 16 * 1024 * 1024  # that an owner's clients have not read
+LINE_LEAST = 64 * 1024  # bytes that may wait on each line, also if its owner has no room
 RESERVED_BYTES = 1024 * 1024  # reserved for a sender until it is known how much it has read
 LOOK_S = 0.05  # between two looks at an owner's lines while there is no room
 STALLED_S = 10.0  # a client that has read nothing for so long is disconnected if its owner has no room
@@ -281,13 +282,17 @@ class LineRoom:
         """Counts bytes that are put on a line."""
         self._unread += size
 
-    @property
-    def is_full(self) -> bool:
-        """Whether more is unread than there is room for."""
-        if self._unread <= self._most:
+    def is_too_much(self, backlog: int, most: int, more: int = 0) -> bool:
+        """Whether too much waits on one line.
+
+        Args:
+            backlog: bytes that wait there.
+            most: how many may, at most, while there is room.
+            more: bytes that are to come on top. While there is no room, a few may wait with these.
+        """
+        if backlog + more <= LINE_LEAST:
             return False
-        self._look()
-        return self._unread > self._most
+        return backlog > most or self._is_beyond(0)
 
     def reservation(self) -> "Reservation":
         """Returns a reservation, which has not begun."""
@@ -296,7 +301,7 @@ class LineRoom:
     async def reserve(self) -> None:
         """Waits until there is room, and reserves some."""
         is_new = True
-        while (is_new and self._waiting) or (self._unread + self._reserved > self._most and self._has_no_room()):
+        while (is_new and self._waiting) or self._is_beyond(self._reserved):
             is_new = False
             waiting = asyncio.get_running_loop().create_future()
             self._waiting.append(waiting)
@@ -318,9 +323,12 @@ class LineRoom:
         self._held += size
         return True
 
-    def _has_no_room(self) -> bool:
+    def _is_beyond(self, reserved: int) -> bool:
+        """Whether more is unread than there is room for besides ``reserved`` bytes."""
+        if self._unread + reserved <= self._most:
+            return False
         self._look()
-        return self._unread + self._reserved > self._most
+        return self._unread + reserved > self._most
 
     def _look(self) -> None:
         """Counts what is unread, and disconnects clients that read nothing if that is too much."""

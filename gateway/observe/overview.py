@@ -71,7 +71,7 @@ class Overview:
         links: the links to neighbours in each stream.
         multicast: the multicast groups.
         lines: returns the serial ports that cannot be used now, each with the reason.
-        certificates: those of listeners and routes.
+        certificates: the certificates of listeners and routes.
     """
 
     def __init__(

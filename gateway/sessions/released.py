@@ -43,8 +43,7 @@ from wire.bulk.connection import Repeat
 from wire.bulk.content_digest import content_digest, digests_of
 from wire.bulk.publishes import cut_contents
 from wire.codec.packets import Publish
-from wire.identity import IDENTITY_PROPERTY
-from wire.properties import USER_PROPERTY
+from wire.identity import IDENTITY_PROPERTY, find_user_property
 
 KEPT_S = 10.0  # beyond it a PUBCOMP has arrived, or the line has reported that it has not
 AWAY_S = 300.0  # paho waits 2 minutes at most before it connects again
@@ -152,7 +151,8 @@ class Released:
                 self._written.pop(identifier, None)
             self._incoming[identifier] = digest
             return Repeat.KNOWN if known == digest else Repeat.OTHER
-        if self._digests.get(identifier) == digest and not packet.retain and not _has_identity(packet):
+        is_same = self._digests.get(identifier) == digest and not packet.retain
+        if is_same and find_user_property(packet.properties, IDENTITY_PROPERTY) is None:
             self._drop([identifier])
             self._written[identifier] = None  # it is in the file until it is released again
             self._incoming[identifier] = digest
@@ -242,7 +242,3 @@ class Released:
             del self._digests[one]
             self._times.pop(one, None)
             self._numbers.pop(one, None)
-
-
-def _has_identity(packet: Publish) -> bool:
-    return any(name == IDENTITY_PROPERTY for name, _ in packet.properties.get(USER_PROPERTY, ()))

@@ -18,7 +18,6 @@ from gateway.holdings import Holdings
 from gateway.log_fields import about
 from gateway.loop.timers import Timer, Timers
 from gateway.store import MessageLog, Work, wills
-from gateway.store import wills as stored
 from wire.codec.packets import Publish, Will
 from wire.properties import WILL_DELAY_INTERVAL
 from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, describe
@@ -76,7 +75,7 @@ class Wills:
             return
         before = self._wills.get(session)
         freed = before.size if before is not None and before.owner == owner else 0
-        if not self._holdings.fits(owner, stored.size_of(will.topic, will.payload, will.properties) - freed):
+        if not self._holdings.fits(owner, wills.size_of(will.topic, will.payload, will.properties) - freed):
             raise Refused(QUOTA_EXCEEDED, f"{self._holdings.of(owner)} bytes are kept for {owner} (limits.kept_bytes)")
 
     def arrive(
@@ -91,12 +90,12 @@ class Wills:
         self._arrived.add(session)
         self._stop_timer(session)
         if will is None:
-            return None, [stored.remove(session)]
+            return None, [wills.remove(session)]
         properties = dict(will.properties)
         delay_s = properties.pop(WILL_DELAY_INTERVAL, 0)
         publish = Publish(will.topic, will.payload, will.qos, will.retain, properties=properties)
         new = wills.StoredWill(session, user, publish, delay_s, owner=owner)
-        return new, [stored.save(new)]
+        return new, [wills.save(new)]
 
     def stay(self, session: str, will: wills.StoredWill | None) -> None:
         """Takes the will of ``arrive``, which is durable now; the one before is not published [MQTT-3.1.3-9].
@@ -112,7 +111,7 @@ class Wills:
     def discard(self, session: str) -> None:
         """Removes the will of a client that sends DISCONNECT: it is not published [MQTT-3.1.2-10]."""
         if self._forget(session) is not None:
-            self._write(stored.remove(session))
+            self._write(wills.remove(session))
 
     def leave(self, session: str) -> None:
         """Ends a client's connection: the will that it has left is published when its delay has passed."""
@@ -133,7 +132,7 @@ class Wills:
         if not will.due_ms:
             will.due_ms = now_ms + 1000 * will.delay_s
             if will.delay_s:
-                self._log.defer(stored.set_due(will.session, will.due_ms))
+                self._log.defer(wills.set_due(will.session, will.due_ms))
         # A clock that was set back must not make a delay longer.
         wait_s = min(max(0, will.due_ms - now_ms) / 1000, will.delay_s)
         if wait_s:
@@ -147,7 +146,7 @@ class Wills:
         if self._wills.get(session) is not will or will in self._publishing:
             return
         self._stop_timer(session)
-        remove = stored.remove(session)
+        remove = wills.remove(session)
         published = self._publish(will, remove)
         if isinstance(published, int):
             reason = "its user may not publish it" if published == NOT_AUTHORIZED else describe(published)

@@ -25,7 +25,7 @@ from gateway.store.consumers.delivery import (
     RangeSet,
     ReasonToDrop,
     Subscriptions,
-    at_once,
+    count_at_once,
     keep,
 )
 from gateway.store.consumers.held_back import HeldBack
@@ -497,14 +497,16 @@ class Cursor(Taker):
     def _hand_out(
         self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
     ) -> list[Delivery]:
-        deliveries, upcoming = list[Delivery](), at_once(upcoming)
+        deliveries, sizes = list[Delivery](), content_sizes([message for _, message in upcoming])
+        count = count_at_once(sizes)
+        upcoming, sizes = upcoming[:count], sizes[:count]
         grants: dict[Kind, Grant | None] = {}
         (head, dup_up_to), taken = self._dup_up_to, self._taken
         usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
         drops, tells = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs
         not_from, changed = self.not_from, self.rights.changed
         looks_at_each = drops is not None or tells or passed or not_from or may_have is not everything
-        if not looks_at_each and (together := self._hand_out_together(upcoming[:limit])):
+        if not looks_at_each and (together := self._hand_out_together(upcoming[:limit], sizes[:limit])):
             return together
         slice_ = Slice()
         for position, message in upcoming:
@@ -542,8 +544,8 @@ class Cursor(Taker):
         self._taken = taken
         return deliveries
 
-    def _hand_out_together(self, upcoming: list[tuple[int, Message]]) -> list[Delivery]:
-        """Hands out all of some messages, none of them as a duplicate; none if they differ too much for that."""
+    def _hand_out_together(self, upcoming: list[tuple[int, Message]], sizes: list[int]) -> list[Delivery]:
+        """Hands out all of some messages of these sizes, none of them as a duplicate; none if they differ too much."""
         if upcoming[0][0] <= max(self._usual_from, self._dup_up_to[0]):
             return []
         kinds = [(message.topic, message.qos, message.retain) for _, message in upcoming]
@@ -559,7 +561,7 @@ class Cursor(Taker):
         numbers = range(self._taken, self._taken + len(upcoming))
         identifiers = [number % self._identifiers + 1 for number in numbers]
         granted = [grants[kind] for kind in kinds]
-        in_flight = zip(positions, granted, content_sizes(messages), numbers, strict=True)
+        in_flight = zip(positions, granted, sizes, numbers, strict=True)
         self._unacknowledged.update(zip(identifiers, in_flight, strict=True))
         self._read, self._taken = positions[-1], numbers.stop
         columns = zip(positions, identifiers, messages, granted, numbers, strict=True)

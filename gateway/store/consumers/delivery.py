@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from gateway.message import Message, content_sizes
+from gateway.message import Message
 from gateway.selectors import Selector, parse_selector, passing
 from gateway.subscriptions import Subscription
 from wire.topics import matches
@@ -23,12 +23,9 @@ def keep(_: Message) -> str | None:
     return None
 
 
-def at_once(upcoming: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-    """Returns the first of some messages, at least one, that are handed out together."""
-    sizes = list(accumulate(content_sizes([message for _, message in upcoming])))
-    return (
-        upcoming if sum(sizes[-1:]) <= HAND_OUT_BYTES_MAX else upcoming[: bisect_right(sizes, HAND_OUT_BYTES_MAX) or 1]
-    )
+def count_at_once(sizes: list[int]) -> int:
+    """Returns how many messages of these sizes, from the first on, are handed out together: at least one."""
+    return bisect_right(list(accumulate(sizes)), HAND_OUT_BYTES_MAX) or 1
 
 
 class Grant(NamedTuple):

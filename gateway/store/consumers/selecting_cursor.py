@@ -11,8 +11,6 @@ from gateway.store.consumers.delivery import Delivery, ReasonToDrop
 from gateway.store.consumers.tally import identifiers_used
 from gateway.store.tables.drops import SELECTED, Epoch
 
-BYTES_AT_ONCE = 64 * 1024  # of payloads that rules look into before other tasks run
-
 
 class SelectingCursor(Cursor):
     """A cursor that leaves messages out.
@@ -86,7 +84,7 @@ class SelectingCursor(Cursor):
             room = min(limit, self.window - len(self._unacknowledged), free)
             if room <= 0 or not (upcoming := await self._upcoming(room)):
                 break
-            deliveries = self._hand_out(_at_once(upcoming, free), room, may_have)
+            deliveries = self._hand_out(upcoming[:free], room, may_have)
             self.tally.note_left_out(self._leaving)
             self._left.extend([(at, *_identity(one)) for at, one in self._leaving])
             if self._leaving and self.tell_left_out is not None:
@@ -123,16 +121,6 @@ def _either(limits: ReasonToDrop | None, leaves_out: Callable[[Message], bool]) 
         return (limits and limits(message)) or (SELECTED if leaves_out(message) else None)
 
     return reason
-
-
-def _at_once(upcoming: list[tuple[int, Message]], most: int) -> list[tuple[int, Message]]:
-    """Returns the first messages, at least one, that rules may look into in one go."""
-    size = 0
-    for count, (_, message) in enumerate(upcoming[:most], 1):
-        size += len(message.payload)
-        if size >= BYTES_AT_ONCE:
-            return upcoming[:count]
-    return upcoming[:most]
 
 
 def _identity(message: Message) -> tuple[Epoch, int]:

@@ -144,6 +144,13 @@ async def test_a_header_from_an_address_that_is_not_listed_is_not_believed() -> 
         assert await answer(reader, len(header())) == header()  # for a broker it is no MQTT
 
 
+async def takes_only_the_next_client(host: Host) -> None:
+    """A client behind a proxy gets to the broker, and no connection before it has got there."""
+    async with line(host, first=header()):
+        assert (await host.next_port()).visitor.host == "192.0.2.7"
+    assert not host.ports
+
+
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
@@ -166,9 +173,7 @@ async def test_a_listed_proxy_without_a_header_that_can_be_used_is_refused(
             assert await ends(reader)
         (found,) = reasons_of(caplog)
         assert found.endswith(reason)
-        async with line(host, first=header()):
-            assert (await host.next_port()).visitor.host == "192.0.2.7"
-        assert not host.ports
+        await takes_only_the_next_client(host)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
@@ -190,9 +195,7 @@ async def look() -> None:
             async with line(host, first=first) as (_, writer):
                 await writer.drain()
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-        async with line(host, first=header()):
-            assert (await host.next_port()).visitor.host == "192.0.2.7"
-        assert not host.ports
+        await takes_only_the_next_client(host)
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
