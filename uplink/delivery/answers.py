@@ -129,23 +129,27 @@ class Answers:
 
     def set_aside(self, packet_identifier: int, reason: str) -> None:
         """Sets a message aside over which the broker has ended the connection."""
-        if topic := self._window.statement_topic(packet_identifier):
-            self._statements.note_refused(topic, reason)
-        position, via = self._window.place_of(packet_identifier)
         if self._window.give_up_retained(packet_identifier):
             self._state.note_error(f"a retained message: {reason}")
             return
         try:
-            self._refusals.set_aside(position, reason, via)
+            self._keep_aside(packet_identifier, reason)
         except TooManyRefused as error:
             self._state.stands = str(error)
             return
-        self._backoff.reset()
-        self._window.resent.pop(packet_identifier, None)
         if flow := self._window.outgoing.flows.get(packet_identifier):
             self._window.outgoing.pass_over(flow)  # the broker may have noted its packet identifier
         else:
             self._window.handle_pubacks([packet_identifier])
+
+    def _keep_aside(self, packet_identifier: int, reason: str) -> None:
+        """Keeps a message apart that the broker does not take. Raises TooManyRefused."""
+        if topic := self._window.statement_topic(packet_identifier):
+            self._statements.note_refused(topic, reason)
+        position, via = self._window.place_of(packet_identifier)
+        self._refusals.set_aside(position, reason, via)
+        self._backoff.reset()
+        self._window.resent.pop(packet_identifier, None)
 
     async def settle(self) -> None:
         """Waits until what was acknowledged is noted durably: the next connection may have another session."""
@@ -227,17 +231,12 @@ class Answers:
                 self._window.handle_pubacks([packet_identifier])
             return
         reason = f"the broker refused it: {describe(code)}{ADVICE.get(code, '')}"
-        if topic := self._window.statement_topic(packet_identifier):
-            self._statements.note_refused(topic, reason)
         try:
-            position, via = self._window.place_of(packet_identifier)
-            self._refusals.set_aside(position, reason, via)
+            self._keep_aside(packet_identifier, reason)
         except TooManyRefused as error:
             self._state.stands = str(error)
             self._remote.close(str(error))
             return
-        self._backoff.reset()
-        self._window.resent.pop(packet_identifier, None)
         if isinstance(packet, Puback):
             self._window.handle_pubacks([packet_identifier])
         else:

@@ -4,7 +4,6 @@ from gateway.delivery import Sender
 from gateway.store import Delivery, Grant, MessageLog, Refused, RefusedRow, qos2
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
-from uplink.numbers import is_statement_topic
 from uplink.queue.route_queue import RouteQueue
 
 
@@ -64,8 +63,7 @@ class Resend:
         if self._statements.is_refused(message.topic):  # the broker has just refused another one
             del self._refusals.due[one.position]
             return
-        if is_statement_topic(message.topic):
-            self._statements.note_sent(one.position, message.topic)
+        self._statements.note_sent([(one.position, message.topic)])
         grant = Grant(min(max(1, message.qos), window.protocol.maximum_qos_peer), message.retain)
         if grant.qos == 2:
             self._begun = one.row

@@ -89,9 +89,9 @@ class Statements:
                 async with asyncio.timeout(LOOK_S):
                     await self._news.wait()
 
-    def note_sent(self, position: int, topic: str) -> None:
-        """A statement is about to be sent."""
-        self._sent.append((position, topic))
+    def note_sent(self, sent: Iterable[tuple[int, str]]) -> None:
+        """Messages with these positions and topics are about to be sent; some may be statements."""
+        self._sent += [(position, topic) for position, topic in sent if is_statement_topic(topic)]
 
     def topic_at(self, position: int) -> str:
         """Returns the topic of the statement that was sent from a position, "" if another message was."""

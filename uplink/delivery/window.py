@@ -136,9 +136,7 @@ class RouteWindow(Window):
         return super().publish_together(deliveries, identifiers, qos)
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
-        for delivery in deliveries:
-            if delivery.message.topic.startswith(STATEMENT_TOPICS):
-                self._statements.note_sent(delivery.position, delivery.message.topic)
+        self._statements.note_sent((one.position, one.message.topic) for one in deliveries)
         numbers = self._queue.numbers_of(deliveries[0].packet_identifier)
         if not numbers.is_stating:
             return []
