@@ -14,7 +14,7 @@ from tests.gateway.support import LONG_S, subscribed
 from tests.uplink.foreign.support import FAST, routed
 from tests.uplink.support import until
 from tools.lab.testing.ports import free_port
-from tools.lab.torture.attacks.amqp import Broker, cut, serve
+from tools.lab.torture.attacks.amqp import Broker, cut, send_to_each
 from uplink.foreign.config import AmqpConfig
 from uplink.foreign.transport import Arrival
 
@@ -41,7 +41,7 @@ async def test_a_message_that_is_too_large_stays_there_and_the_next_one_comes(tm
 
     async with routed(tmp_path, config(port)) as (broker, route):
         subscriber = await subscribed(broker, "subscriber", "#")
-        serving = asyncio.create_task(serve(port, both))
+        serving = asyncio.create_task(send_to_each(port, both))
         assert (await subscriber.receive()).payload == b"next"
         told = f"a message at '/queue/in' has more than {MESSAGE_MAX} bytes, and stays there"
         await until(lambda: route.queue.state.receive_problem == told)
@@ -67,7 +67,7 @@ class Full:
 
 async def test_a_broker_that_sends_more_than_it_may_is_left() -> None:
     port, small = free_port(), message(b"")
-    serving = asyncio.create_task(serve(port, lambda _: cut(itertools.repeat(small))))
+    serving = asyncio.create_task(send_to_each(port, lambda _: cut(itertools.repeat(small))))
     await until(lambda: is_open(port))
     connection = Amqp(config(port), "gateway-1", (None, None))
     await connection.connect()

@@ -1,14 +1,14 @@
 """Attacks by a broker that speaks AMQP 1.0. They need Apache Qpid Proton, as the route does."""
 
 import asyncio
-import contextlib
 import importlib.util
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from tools.lab.torture.attacks.line import PIECE
+from tools.lab.torture.attacks.line import PIECE, filled
 from tools.lab.torture.attacks.peer import Peer
+from tools.lab.torture.attacks.server import dropping, serve
 
 FRAME = 16_000  # bytes of a message in one frame
 CREDIT = 1_000
@@ -68,31 +68,19 @@ class Broker:
         self._writer.write(data)
         await self._writer.drain()
 
-    async def read(self) -> None:
-        """Drops what the route answers, until it ends the connection."""
-        with contextlib.suppress(OSError):
-            while await self._reader.read(PIECE):
-                pass
 
-
-async def serve(port: int, attack: Callable[[Broker], AsyncIterator[bytes]]) -> None:
+async def send_to_each(port: int, attack: Callable[[Broker], AsyncIterator[bytes]]) -> None:
     """Lets each connection in, and sends it what the attack yields."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         broker = Broker(reader, writer)
-        with contextlib.suppress(OSError):
-            await broker.let_in()
-            reading = asyncio.create_task(broker.read())
-            try:
-                async for data in attack(broker):
-                    await broker.write(data)
-                await reading
-            finally:
-                reading.cancel()
-        writer.close()
+        await broker.let_in()
+        async with dropping(reader) as reading:
+            async for data in attack(broker):
+                await broker.write(data)
+            await reading
 
-    async with await asyncio.start_server(answer, "127.0.0.1", port) as server:
-        await server.serve_forever()
+    await serve(port, answer)
 
 
 def _frame(performative: bytes, payload: bytes = b"") -> bytes:
@@ -119,7 +107,7 @@ def transfer(number: int, payload: bytes, *, more: bool) -> bytes:
 def _again(data: bytes) -> Callable[[Broker], AsyncIterator[bytes]]:
     async def pieces(broker: Broker) -> AsyncIterator[bytes]:
         while True:
-            yield data * (PIECE // len(data) + 1)
+            yield filled(data)
 
     return pieces
 
@@ -127,13 +115,13 @@ def _again(data: bytes) -> Callable[[Broker], AsyncIterator[bytes]]:
 async def amqp_flows(port: int, other: int) -> None:
     """Flow frames: an AMQP broker grants the same credit again and again."""
     flow = _frame(_list(0x13, *(_uint(one) for one in (0, 1 << 20, 0, 1 << 20))))
-    await serve(other, _again(flow))
+    await send_to_each(other, _again(flow))
 
 
 async def amqp_outcomes(port: int, other: int) -> None:
     """Outcomes of deliveries that there are not."""
     disposition = _frame(_list(0x15, b"\x41", _uint(0), _uint(1 << 20), b"\x41", b"\0\x53\x24\x45"))
-    await serve(other, _again(disposition))
+    await send_to_each(other, _again(disposition))
 
 
 async def amqp_messages(port: int, other: int) -> None:
@@ -143,7 +131,7 @@ async def amqp_messages(port: int, other: int) -> None:
         for first in itertools.count(0, 1_000):
             yield b"".join(transfer(first + n, b"\0\x53\x75\xa0\0", more=False) for n in range(1_000))
 
-    await serve(other, pieces)
+    await send_to_each(other, pieces)
 
 
 def _properties(count: int) -> bytes:
@@ -171,13 +159,13 @@ async def cut(messages: Iterator[bytes]) -> AsyncIterator[bytes]:
 async def amqp_properties(port: int, other: int) -> None:
     """Messages with thirty thousand properties."""
     message = _properties(30_000)
-    await serve(other, lambda broker: cut(itertools.repeat(message)))
+    await send_to_each(other, lambda broker: cut(itertools.repeat(message)))
 
 
 async def amqp_nested(port: int, other: int) -> None:
     """Messages with lists that are nested thousands of times."""
     message = _nested(20_000)
-    await serve(other, lambda broker: cut(itertools.repeat(message)))
+    await send_to_each(other, lambda broker: cut(itertools.repeat(message)))
 
 
 async def amqp_large(port: int, other: int) -> None:
@@ -187,7 +175,7 @@ async def amqp_large(port: int, other: int) -> None:
         while True:
             yield transfer(0, bytes(FRAME), more=True)
 
-    await serve(other, pieces)
+    await send_to_each(other, pieces)
 
 
 _AMQP = """

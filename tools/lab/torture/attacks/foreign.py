@@ -1,36 +1,15 @@
 """Attacks by a server of another system to which a route leads."""
 
 import asyncio
-import contextlib
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
-from tools.lab.torture.attacks.line import PIECE
+from tools.lab.torture.attacks.line import PIECE, filled
 from tools.lab.torture.attacks.peer import Peer
+from tools.lab.torture.attacks.server import dropping, serve
 
 INFO = {"server_id": "evil", "version": "2.10.0", "max_payload": 1 << 40, "headers": True, "proto": 1, "port": 4222}
-Writer = asyncio.StreamWriter
-Answer = Callable[[asyncio.StreamReader, Writer], Awaitable[None]]
-
-
-async def _serve(port: int, answer: Answer) -> None:
-    """Answers each connection of the route, as long as it stands."""
-
-    async def guarded(reader: asyncio.StreamReader, writer: Writer) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            await answer(reader, writer)
-        writer.close()
-
-    async with await asyncio.start_server(guarded, "127.0.0.1", port) as server:
-        await server.serve_forever()
-
-
-async def _drop(reader: asyncio.StreamReader) -> None:
-    """Drops what the route answers, until it ends the connection."""
-    with contextlib.suppress(OSError):
-        while await reader.read(PIECE):
-            pass
 
 
 def _info(**more: object) -> bytes:
@@ -40,41 +19,34 @@ def _info(**more: object) -> bytes:
 async def _nats(port: int, pieces: Callable[[], Iterator[bytes]]) -> None:
     """Lets the route in, and then sends pieces without end."""
 
-    async def answer(reader: asyncio.StreamReader, writer: Writer) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(_info())
         while not (await reader.readline()).startswith(b"PING"):
             pass
         writer.write(b"PONG\r\n")
 
-        reading = asyncio.create_task(_drop(reader))
-        try:
+        async with dropping(reader):
             for piece in pieces():
                 writer.write(piece)
                 await writer.drain()
-        finally:
-            reading.cancel()
 
-    await _serve(port, answer)
-
-
-def _filled(packet: bytes) -> bytes:
-    return packet * (PIECE // len(packet) + 1)
+    await serve(port, answer)
 
 
 async def nats_pings(port: int, other: int) -> None:
     """PINGs of a NATS server, each of which asks for a PONG."""
-    await _nats(other, lambda: itertools.repeat(_filled(b"PING\r\n")))
+    await _nats(other, lambda: itertools.repeat(filled(b"PING\r\n")))
 
 
 async def nats_errors(port: int, other: int) -> None:
     """Errors of a NATS server that let the connection stand."""
     error = b"-ERR 'Permissions Violation for Publish to \"" + b"a" * 300 + b"\"'\r\n"
-    await _nats(other, lambda: itertools.repeat(_filled(error)))
+    await _nats(other, lambda: itertools.repeat(filled(error)))
 
 
 async def nats_messages(port: int, other: int) -> None:
     """Messages of a core subscription of the smallest size."""
-    await _nats(other, lambda: itertools.repeat(_filled(b"MSG a 2 0\r\n\r\n" + b"MSG a 1 0\r\n\r\n")))
+    await _nats(other, lambda: itertools.repeat(filled(b"MSG a 2 0\r\n\r\n" + b"MSG a 1 0\r\n\r\n")))
 
 
 async def nats_large(port: int, other: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 import uvloop
 
 from tools.lab.torture.attacks.crowds import CROWDS
-from tools.lab.torture.attacks.line import DAY_S, PIECE, Line, connected
+from tools.lab.torture.attacks.line import DAY_S, Line, connected, filled
 from tools.lab.torture.attacks.peers import PEERS
 from wire.codec import frame
 from wire.codec.packets import MQTT_5, RETAIN_NEVER, Pingreq, Publish, Unsubscribe, Will, encode
@@ -56,7 +56,7 @@ def _identifiers() -> Iterator[int]:
 async def _again_and_again(port: int, name: str, packet: bytes) -> None:
     async with connected(port, name) as line:
         while True:
-            await line.write(packet * (PIECE // len(packet) + 1))
+            await line.write(filled(packet))
 
 
 async def pings(port: int) -> None:

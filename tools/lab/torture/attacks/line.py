@@ -76,3 +76,8 @@ async def deaf(port: int, client_id: str, packets: bytes) -> AsyncIterator[None]
         yield
     finally:
         writer.transport.abort()
+
+
+def filled(packet: bytes) -> bytes:
+    """Returns a packet again and again, at least as many bytes as are written at once."""
+    return packet * (PIECE // len(packet) + 1)

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tools.lab.torture.attacks.line import PIECE, Line
+from tools.lab.torture.attacks.line import Line, filled
 from tools.lab.torture.attacks.peer import Peer
 from wire.bulk.websocket_frames import FrameKind, encode_frame
 from wire.codec.packets import MQTT_5, Connect, Pingreq, encode
@@ -44,7 +44,7 @@ async def _upgraded(port: int, client_id: str) -> AsyncIterator[Line]:
 async def _frames(port: int, frames: bytes) -> None:
     async with _upgraded(port, "frames") as line:
         while True:
-            await line.write(frames * (PIECE // len(frames) + 1))
+            await line.write(filled(frames))
 
 
 def _fragment(kind: FrameKind, payload: bytes) -> bytes:
@@ -68,7 +68,7 @@ async def websocket_fragments(port: int, other: int) -> None:
     async with _upgraded(other, "fragments") as line:
         await line.write(_fragment(FrameKind.BINARY, b""))
         while True:
-            await line.write(frames * (PIECE // len(frames) + 1))
+            await line.write(filled(frames))
 
 
 async def websocket_pings(port: int, other: int) -> None:
