@@ -9,11 +9,11 @@ def transport_for(config: ForeignConfig, gateway_name: str, login: Login, receiv
     """Returns a connection that is yet to be made. Raises TransportDown: the client library is not installed."""
     try:
         if isinstance(config, NatsConfig):
-            from uplink.foreign.nats import Nats  # the libraries take memory, and may not be installed
+            from uplink.foreign.nats.connection import Nats  # the libraries take memory, and may not be installed
 
             return Nats(config, gateway_name, login, receivers)
         if isinstance(config, AmqpConfig):
-            from uplink.foreign.amqp import Amqp
+            from uplink.foreign.amqp.connection import Amqp
 
             return Amqp(config, gateway_name, login)
     except ModuleNotFoundError as error:

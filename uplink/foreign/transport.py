@@ -16,6 +16,10 @@ Login = tuple[bytes | None, ssl.SSLContext | None]
 """The password and the TLS context, None for each that a route has not."""
 
 
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What a client library raises over bytes of the other system that are not what it expects."""
+
+
 class TransportDown(Exception):
     """No connection can be made, or it has ended; the text says why."""
 

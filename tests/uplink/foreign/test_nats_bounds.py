@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("nats", reason="nats-py is not installed")
 
-from uplink.foreign.nats_client import HEADERS_MAX, LINE_MAX, MESSAGE_MAX, BoundedClient, fault_of
+from uplink.foreign.nats.client import HEADERS_MAX, LINE_MAX, MESSAGE_MAX, BoundedClient, fault_of
 
 LONG_S = 30.0
 INFO = {"server_id": "evil", "version": "2.10.0", "max_payload": 1 << 40, "headers": True, "proto": 1}

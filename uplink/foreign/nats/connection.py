@@ -12,19 +12,21 @@ import contextlib
 import logging
 import re
 import time
-from dataclasses import dataclass
 
 import msgspec
 from nats.aio.msg import Msg
 from nats.errors import Error, NoServersError, SlowConsumerError
-from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import NATS_PORTS, NatsConfig, parse_address
-from uplink.foreign.nats_client import BoundedClient
-from uplink.foreign.nats_import import Consumer, Subscription
+from uplink.foreign.nats.client import BoundedClient
+from uplink.foreign.nats.incoming import Consumer, Subscription
+from uplink.foreign.nats.jetstream import JetStream
+from uplink.foreign.nats.receivers import StreamReceivers
+from uplink.foreign.nats.sent import Sent, SentByCore
 from uplink.foreign.transport import (
+    UNREADABLE,
     Answer,
     Answered,
     CannotCarry,
@@ -40,9 +42,8 @@ from uplink.foreign.wildcards import patterns
 CONNECT_DEADLINE_S = 10
 PING_INTERVAL_S = 15
 PENDING_BYTES = 2 << 20  # on the line; beyond it the client waits for the socket
-FLUSH_AFTER = 64  # messages of core NATS
-PENDING_LOOK_S = 0.001
-LOOK_S, LOOK_BUSY_S = 1.0, 0.1  # between two looks at the receivers
+LOOK_S = 1.0  # between two looks at the oldest message without an answer
+NUMBER_DIGITS = 20  # of a message, in the subject of its answer
 HEADER_BYTES = len("NATS/1.0\r\n\r\n")
 NO_RESPONDERS = "503"
 TOO_LARGE = (10054, 10097)  # err_code: the message, or its headers, exceed what the stream takes
@@ -66,18 +67,6 @@ class _PubAck(msgspec.Struct):
     error: _Fault | None = None
 
 
-@dataclass(slots=True)
-class _Sent:
-    """A message that is not answered. ``seq`` is its number in the stream, once it is stored there."""
-
-    subject: str
-    receiver: str
-    answered: Answered
-    sent_s: float
-    seq: int = 0
-    left: set[str] | None = None  # receivers that have not acknowledged it
-
-
 class Nats:
     """One connection to a NATS server.
 
@@ -96,17 +85,16 @@ class Nats:
         self._client_name = f"{gateway_name}-{config.name}"
         self._password, self._tls = login
         self._names = config.names
-        self._receivers = receivers
-        self._is_core = config.delivery_mode in ("best_effort", "ordered")
+        self._receivers: StreamReceivers | None = None
+        if config.receivers and config.stream is not None:
+            self._receivers = StreamReceivers(config.stream, config.receivers, receivers, self._problems)
         self._client = BoundedClient()
-        self._jetstream: JetStreamContext
+        self._jetstream: JetStream
+        self._core: SentByCore | None = None
         self._last_error = ""
         self._inbox = ""
         self._count = 0
-        self._pending: dict[int, _Sent] = {}  # without a PubAck, the oldest first
-        self._stored: dict[int, _Sent] = {}  # that receivers have not acknowledged, by number in the stream
-        self._unflushed: list[_Sent] = []
-        self._flushing: dict[asyncio.Task[None], list[_Sent]] = {}
+        self._pending: dict[int, Sent] = {}  # without a PubAck, the oldest first
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -161,26 +149,30 @@ class Nats:
             raise TransportDown(f"cannot connect: {self._last_error or 'no answer'}") from None
         except ImportError:
             raise TransportDown("a credentials file needs the extra `nats`: pip install 'holdfast[nats]'") from None
-        except (ValueError, KeyError) as error:
-            raise TransportDown(f"the login cannot be used [credentials]: {error}") from None
+        except UNREADABLE as error:
+            is_login = config.credentials is not None and isinstance(error, ValueError | KeyError)
+            what = "the login cannot be used [credentials]" if is_login else "what the server sends cannot be read"
+            raise TransportDown(f"{what}: {error}") from None
 
     async def _begin(self) -> None:
         """Makes ready what the connection needs. Raises TransportDown, nats.errors.Error."""
-        client, loop = self._client, asyncio.get_running_loop()
-        self._jetstream = client.jetstream()
-        if self._config.stream is not None:
-            await self._find_stream(self._config.stream)
-        if not self._is_core:
+        client, loop, config = self._client, asyncio.get_running_loop(), self._config
+        self._jetstream = JetStream(client)
+        if config.stream is not None:
+            await self._find_stream(config.stream)
+        if config.delivery_mode in ("best_effort", "ordered"):
+            self._core = SentByCore(client, config.retry_interval_s, self._end)
+        else:
             self._inbox = client.new_inbox()
             await client.subscribe(f"{self._inbox}.*", cb=self._take_ack, pending_msgs_limit=0, pending_bytes_limit=0)
         self._tasks.append(loop.create_task(self._watch_answers()))
-        if self._config.receivers and self._config.stream is not None:
-            await self._watch_advisories(self._config.stream)
-            self._tasks.append(loop.create_task(self._watch_receivers(self._config.stream)))
+        if self._receivers is not None:
+            await self._receivers.listen(client)
+            self._tasks.append(loop.create_task(self._receivers.watch(self._jetstream)))
 
     async def _find_stream(self, stream: str) -> None:
         try:
-            await self._jetstream.stream_info(stream)
+            await self._jetstream.stream(stream)
         except NotFoundError:
             raise TransportDown(f"there is no stream {stream!r}") from None
         except ServiceUnavailableError:
@@ -197,21 +189,21 @@ class Nats:
         if size > self._client.max_payload:
             most = self._client.max_payload
             raise CannotCarry(f"it has {size} bytes with its headers, and the server takes {most} at most")
-        sent = _Sent(parcel.name, parcel.receiver, answered, time.monotonic())
-        if self._is_core:
-            await self._send_core(sent, headers, parcel.payload)
+        sent = Sent(parcel.name, parcel.receiver, answered)
+        if self._core is not None:
+            await self._send_core(self._core, sent, headers, parcel.payload)
             return
         self._count += 1
         self._pending[self._count] = sent
         await self._publish(parcel.name, parcel.payload, f"{self._inbox}.{self._count}", headers)
 
-    async def _send_core(self, sent: _Sent, headers: dict[str, str], payload: bytes) -> None:
+    async def _send_core(self, core: SentByCore, sent: Sent, headers: dict[str, str], payload: bytes) -> None:
         if self._config.delivery_mode == "ordered":
-            await self._settle_flushes()
-        self._unflushed.append(sent)
+            await core.settle()
+        core.add(sent)
         await self._publish(sent.subject, payload, "", headers)
-        if len(self._unflushed) >= FLUSH_AFTER:
-            await self.flush()
+        if core.is_full:
+            core.flush()
 
     async def _publish(self, subject: str, payload: bytes, reply: str, headers: dict[str, str]) -> None:
         try:
@@ -220,27 +212,8 @@ class Nats:
             raise TransportDown(self._why_ended(error)) from None
 
     async def flush(self) -> None:
-        batch, self._unflushed = self._unflushed, []
-        if batch:
-            task = asyncio.get_running_loop().create_task(self._flush(batch))
-            self._flushing[task] = batch
-            task.add_done_callback(self._flushing.pop)
-
-    async def _flush(self, batch: list[_Sent]) -> None:
-        """Sends a PING behind messages, and takes its PONG for their acknowledgement."""
-        try:
-            while self._client.pending_data_size:  # the library writes a PING at once, also before what waits there
-                await asyncio.sleep(PENDING_LOOK_S)
-            await self._client.flush(self._config.retry_interval_s)
-        except (Error, OSError, TimeoutError) as error:
-            self._end(f"no PONG came for messages: {error or type(error).__name__}")
-            return
-        for sent in batch:
-            self._answer(sent, Answer(Verdict.TAKEN))
-
-    async def _settle_flushes(self) -> None:
-        if self._flushing:
-            await asyncio.wait([*self._flushing])
+        if self._core is not None:
+            self._core.flush()
 
     async def receive(self, importer: Importer) -> None:
         sources: dict[tuple[str | None, str | None], list[str]] = {}
@@ -278,34 +251,33 @@ class Nats:
         )
 
     async def close(self) -> None:
-        for task in [*self._tasks, *self._flushing]:
+        for task in self._tasks:
             task.cancel()
+        if self._core is not None:
+            self._core.stop()
         self._end("the route ends")
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CONNECT_DEADLINE_S):
                 await self._client.close()
-
-    def _answer(self, sent: _Sent, answer: Answer) -> None:
-        answered, sent.answered = sent.answered, _ignore
-        answered(answer)
 
     async def _take_ack(self, came: Msg) -> None:
         """Takes what JetStream says of a message.
 
         Any service that subscribes to the subject may answer too: what JetStream did not say is told, and no answer.
         """
-        number = int(came.subject.rpartition(".")[2])
+        name = came.subject.rpartition(".")[2]
+        number = int(name) if name.isdecimal() and len(name) <= NUMBER_DIGITS else 0
         sent = self._pending.get(number)
         if sent is None:
             return
         if came.headers and came.headers.get("Status") == NO_RESPONDERS:
             del self._pending[number]
             what = f"no stream takes {sent.subject!r}: it is gone, or was never made"
-            self._answer(sent, Answer(Verdict.LATER, what))
+            sent.answer(Answer(Verdict.LATER, what))
             return
         try:
             ack = msgspec.json.decode(came.data, type=_PubAck)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             ack, fault = _PubAck(), f"it cannot be read: {error}"
         else:
             fault = self._fault_of(ack)
@@ -315,13 +287,11 @@ class Nats:
         del self._pending[number]
         if ack.error is not None:
             verdict = Verdict.NEVER if ack.error.err_code in TOO_LARGE else Verdict.LATER
-            self._answer(sent, Answer(verdict, f"JetStream refuses it: {ack.error.description} ({ack.error.err_code})"))
-        elif self._config.delivery_mode == "all":
-            sent.seq = ack.seq
-            sent.left = {sent.receiver} if sent.receiver else set(self._config.receivers)
-            self._stored[ack.seq] = sent
+            sent.answer(Answer(verdict, f"JetStream refuses it: {ack.error.description} ({ack.error.err_code})"))
+        elif self._config.delivery_mode == "all" and self._receivers is not None:
+            self._receivers.expect(ack.seq, sent)
         else:
-            self._answer(sent, Answer(Verdict.TAKEN))
+            sent.answer(Answer(Verdict.TAKEN))
 
     def _fault_of(self, ack: _PubAck) -> str:
         """Returns why an answer is none of the stream's, "" if it is one."""
@@ -331,7 +301,7 @@ class Nats:
             return f"its acknowledgement names the stream {ack.stream!r}, expected {self._config.stream!r}"
         if ack.error is None and ack.seq < 1:
             return "its acknowledgement has no sequence number"
-        if ack.error is None and ack.seq in self._stored:
+        if ack.error is None and self._receivers is not None and self._receivers.has(ack.seq):
             return f"its acknowledgement has the sequence number {ack.seq} of another message"
         return ""
 
@@ -346,50 +316,6 @@ class Nats:
                 self._end(f"{late}; {told}" if told else late)
                 return
 
-    async def _watch_receivers(self, stream: str) -> None:
-        """Looks what the receivers have acknowledged."""
-        while True:
-            for receiver in self._config.receivers:
-                try:
-                    found = await self._jetstream.consumer_info(stream, receiver)
-                except NotFoundError:
-                    self._receivers.note_load(receiver, None)
-                    self._problems[receiver] = f"there is no receiver {receiver!r}: no such consumer of {stream!r}"
-                    continue
-                except (Error, OSError, TimeoutError):
-                    continue
-                self._problems.pop(receiver, None)
-                waiting, unacknowledged = found.num_pending or 0, found.num_ack_pending or 0
-                self._receivers.note_load(receiver, waiting + unacknowledged)
-                up_to = found.ack_floor.stream_seq if found.ack_floor else 0
-                if not waiting + unacknowledged:
-                    up_to = max(up_to, found.delivered.stream_seq if found.delivered else 0)
-                self._note_acknowledged(receiver, up_to)
-            await asyncio.sleep(LOOK_BUSY_S if self._stored else LOOK_S)
-
-    def _note_acknowledged(self, receiver: str, seq: int) -> None:
-        for one in [one for one in self._stored.values() if one.seq <= seq]:
-            assert one.left is not None
-            one.left.discard(receiver)
-            if not one.left:
-                del self._stored[one.seq]
-                self._answer(one, Answer(Verdict.TAKEN))
-
-    async def _watch_advisories(self, stream: str) -> None:
-        for receiver in self._config.receivers:
-            for event in ("MAX_DELIVERIES", "MSG_TERMINATED"):
-                subject = f"$JS.EVENT.ADVISORY.CONSUMER.{event}.{stream}.{receiver}"
-                await self._client.subscribe(subject, cb=self._take_advisory)
-
-    async def _take_advisory(self, came: Msg) -> None:
-        """A receiver has given a message up."""
-        with contextlib.suppress(msgspec.DecodeError):
-            advisory = msgspec.json.decode(came.data)
-            sent = self._stored.pop(advisory.get("stream_seq", 0), None)
-            if sent is not None:
-                what = f"receiver {advisory.get('consumer')!r} gave it up after {advisory.get('deliveries')} deliveries"
-                self._answer(sent, Answer(Verdict.UNDELIVERED, what))
-
     async def _note_error(self, error: Exception) -> None:
         """The client library tells of an error; it may go on."""
         self._last_error = str(error) or type(error).__name__
@@ -400,11 +326,10 @@ class Nats:
 
     def _refuse(self, subject: str) -> None:
         """The server does not let the route publish to a subject: it answers nothing else."""
-        waiting = [*self._pending.items(), *((0, one) for batch in self._flushing.values() for one in batch)]
-        for number, sent in [*waiting, *((0, one) for one in self._unflushed)]:
+        for number, sent in [*self._pending.items(), *((0, one) for one in self._core or ())]:
             if sent.subject.lower() == subject.lower():
                 self._pending.pop(number, None)
-                self._answer(sent, Answer(Verdict.NEVER, f"the server does not permit to publish to {sent.subject!r}"))
+                sent.answer(Answer(Verdict.NEVER, f"the server does not permit to publish to {sent.subject!r}"))
 
     async def _note_closed(self) -> None:
         if not self.server:
@@ -418,7 +343,3 @@ class Nats:
 
     def _why_ended(self, error: Exception) -> str:
         return self.ended.result() if self.ended.done() else str(error) or type(error).__name__
-
-
-def _ignore(_answer: Answer) -> None:
-    """It is answered already."""

@@ -9,14 +9,13 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription as CoreSubscription
 from nats.errors import Error
-from nats.js import JetStreamContext
-from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, BadRequestError, NotFoundError
 
 from gateway.routes import Slice
 from uplink.foreign.headers import read_identity
 from uplink.foreign.names import Names
-from uplink.foreign.nats_client import fault_of
+from uplink.foreign.nats.client import fault_of, readable
+from uplink.foreign.nats.jetstream import JetStream
 from uplink.foreign.transport import Arrival, Importer, Parcel
 from wire.identity import encode_identity
 
@@ -51,7 +50,7 @@ class Consumer:
     def __init__(
         self,
         client: Client,
-        jetstream: JetStreamContext,
+        jetstream: JetStream,
         stream: str,
         pattern: str,
         name: str,
@@ -95,38 +94,34 @@ class Consumer:
 
     async def _begin(self) -> None:
         """Finds the stream, and makes the consumer if there is none. Raises nats.errors.Error."""
-        found = await self._jetstream.stream_info(self._stream)
-        self._epoch = zlib.crc32(str(found.created).encode())
+        found = await self._jetstream.stream(self._stream)
+        self._epoch = zlib.crc32(found.created.encode())
         known = self._importer.highest_known(self._origin, self._epoch)
-        if known > found.state.last_seq:
+        if known > found.last_seq:
             raise _WentBackError(
-                f"the stream {self._stream!r} ends at {found.state.last_seq}, and what has its number {known} is stored"
+                f"the stream {self._stream!r} ends at {found.last_seq}, and what has its number {known} is stored"
                 " here: it was restored, and what is new in it would be taken for what is known. Make it anew"
             )
         try:
-            await self._jetstream.consumer_info(self._stream, self._name)
+            await self._jetstream.progress(self._stream, self._name)
         except NotFoundError:
-            config = ConsumerConfig(
-                durable_name=self._name,
-                filter_subject=self._pattern,
-                ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=ACK_WAIT_S,
-                max_ack_pending=IN_FLIGHT_MOST,
-            )
-            await self._jetstream.add_consumer(self._stream, config)
+            await self._jetstream.make_consumer(self._stream, self._name, self._pattern, ACK_WAIT_S, IN_FLIGHT_MOST)
         self._problems.pop(self._place, None)
 
     async def _fetch(self) -> None:
-        subscription = await self._jetstream.pull_subscribe_bind(self._name, self._stream)
+        subscription = await self._jetstream.pull(self._stream, self._name)
         try:
             while True:
                 await self._importer.wait_for_room()
                 try:
-                    came = await subscription.fetch(FETCH_MOST, FETCH_S)
+                    with readable("what came"):
+                        came = await subscription.fetch(FETCH_MOST, FETCH_S)
                 except TimeoutError:  # nothing came, or the stream is gone
-                    await self._jetstream.consumer_info(self._stream, self._name)
+                    await self._jetstream.progress(self._stream, self._name)
                     continue
-                self._importer.take([self._arrival(one) for one in came])
+                with readable("what came"):
+                    arrivals = [self._arrival(one) for one in came]
+                self._importer.take(arrivals)
         finally:
             if not self._client.is_closed:
                 await subscription.unsubscribe()

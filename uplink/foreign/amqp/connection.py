@@ -5,22 +5,21 @@ accepted is custody; released and modified are "later"; rejected is "never".
 """
 
 import asyncio
-import contextlib
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import proton
-from proton import SASL, Delivery, Event, Message, Transport
+from proton import SASL, Delivery, Event, Message
 
-from gateway.routes import Slice
+from uplink.foreign.amqp.line import Line
 from uplink.foreign.config import AMQP_PORTS, Address, AmqpConfig, parse_address
 from uplink.foreign.headers import CONTENT_TYPE, read_identity
 from uplink.foreign.transport import (
+    UNREADABLE,
     Answer,
     Answered,
     Arrival,
@@ -34,12 +33,9 @@ from uplink.foreign.transport import (
 )
 
 CONNECT_DEADLINE_S = 10
-IDLE_S = 30
 TICK_S = 1.0
 CREDIT = 256  # messages that a source may have on their way to here
-WRITE_BUFFER = 1 << 20  # bytes on the line, beyond which nothing more is sent
-PIECE = 2048  # bytes that are read at a time: 50 of the smallest frames
-RECEIVED_MAX = 64 * 1024  # bytes that were not read; beyond it TCP stops the broker
+NO_SYMBOL = str(proton.symbol(None))  # the library's symbol for none at all
 MESSAGE_MAX = 8 << 20  # bytes of a message with its properties
 OUTCOMES = {
     Delivery.ACCEPTED: Verdict.TAKEN,
@@ -55,7 +51,7 @@ class _Sent:
     sent_s: float
 
 
-class Amqp(asyncio.Protocol):
+class Amqp:
     """One connection to a broker that speaks AMQP 1.0.
 
     Args:
@@ -72,28 +68,20 @@ class Amqp(asyncio.Protocol):
         self._config = config
         self._name = f"{gateway_name}-{config.name}"
         self._password, self._tls = login
-        self._begin_engine("")
+        self._begin_line("")
 
-    def _begin_engine(self, host: str) -> None:
-        self._line: asyncio.Transport | None = None
-        self._collector = proton.Collector()
+    def _begin_line(self, host: str) -> None:
         self._connection = proton.Connection()
-        self._connection.collect(self._collector)
         self._connection.container = self._name
         virtual_host = self._config.virtual_host
         self._connection.hostname = host if virtual_host is None else f"vhost:{virtual_host}"
-        self._engine = Transport()
-        self._engine.idle_timeout = IDLE_S
+        self._line = Line(self._connection, self._handle, self._fail)
         self._session: Any = None
         self._sender: Any = None
         self._count = 0
         self._pending: dict[str, _Sent] = {}  # without an outcome, by delivery tag, the oldest first
         self._receiving: dict[str, Callable[[Any], None]] = {}  # what takes the deliveries of a link, by its name
-        self._news = asyncio.Event()
         self._ticking: asyncio.Task[None] | None = None
-        self._received: deque[bytes] = deque()
-        self._received_size = 0
-        self._reading: asyncio.Task[None] | None = None
         self._skipped: set[str] = set()  # links whose delivery is too large, of which the rest still comes
         self._fault = ""  # why the broker ends the connection
         self._has_begun = False
@@ -107,8 +95,7 @@ class Amqp(asyncio.Protocol):
             except (OSError, TransportDown) as error:
                 faults.append(f"{address}: {self._fault or error or type(error).__name__}")
                 refusals += self._is_login_refused or isinstance(error, ssl.SSLCertVerificationError)
-                if self._line is not None:
-                    self._line.abort()
+                self._line.abort()
             else:
                 self.server = str(address)
                 self._ticking = asyncio.get_running_loop().create_task(self._tick())
@@ -123,11 +110,11 @@ class Amqp(asyncio.Protocol):
         """
         condition = self._connection.remote_condition
         is_denied = condition is not None and condition.name in ("amqp:unauthorized-access", "amqp:not-allowed")
-        return is_denied or self._engine.sasl().outcome in (SASL.AUTH, SASL.PERM)
+        return is_denied or self._line.engine.sasl().outcome in (SASL.AUTH, SASL.PERM)
 
     async def _connect_to(self, address: Address) -> None:
-        self._begin_engine(address.host)
-        sasl = self._engine.sasl()
+        self._begin_line(address.host)
+        sasl = self._line.engine.sasl()
         if self._config.user is None:
             sasl.allowed_mechs("ANONYMOUS")
         else:
@@ -144,15 +131,12 @@ class Amqp(asyncio.Protocol):
         self._sender.snd_settle_mode = proton.Link.SND_UNSETTLED
         if self._config.filters:
             self._sender.open()
-        self._engine.bind(self._connection)
+        self._line.engine.bind(self._connection)
         try:
             async with asyncio.timeout(CONNECT_DEADLINE_S):
-                await asyncio.get_running_loop().create_connection(
-                    lambda: self, address.host, address.port, ssl=self._tls
-                )
+                await self._line.open(address.host, address.port, self._tls)
                 while not self._is_open:
-                    self._news.clear()
-                    await self._news.wait()
+                    await self._line.next_news()
                     if self._fault:
                         raise TransportDown(self._fault)
         except TimeoutError:
@@ -166,80 +150,6 @@ class Amqp(asyncio.Protocol):
             return False
         return not self._config.filters or bool(self._sender.state & proton.Endpoint.REMOTE_ACTIVE)
 
-    def connection_made(self, line: asyncio.BaseTransport) -> None:
-        self._line = cast(asyncio.Transport, line)  # uvloop's is none by its class
-        self._write()
-
-    def data_received(self, data: bytes) -> None:
-        self._received.append(data)
-        self._received_size += len(data)
-        if self._received_size >= RECEIVED_MAX and self._line is not None:
-            self._line.pause_reading()
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-
-    async def _read(self) -> None:
-        """Reads what has come in time slices: each frame costs as much, however small it is."""
-        slice_ = Slice()
-        while self._received:
-            data = self._received.popleft()
-            self._received_size -= len(data)
-            for start in range(0, len(data), PIECE):
-                if slice_.is_over:
-                    await slice_.give_way()
-                self._push(data[start : start + PIECE])
-        self._reading = None
-        if self._line is not None and not self._line.is_closing():
-            self._line.resume_reading()
-
-    def _push(self, data: bytes) -> None:
-        try:
-            while data:
-                capacity = self._engine.capacity()
-                if capacity <= 0:
-                    break
-                self._engine.push(data[:capacity])
-                data = data[capacity:]
-                self._handle_events()
-        except proton.ProtonException as error:
-            self._fail(f"what the broker sends cannot be read: {error}")
-        self._write()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._reading is not None:  # it may have said why it ends the connection
-            self._reading.add_done_callback(lambda _: self._end_of_line(error))
-        else:
-            self._end_of_line(error)
-
-    def _end_of_line(self, error: Exception | None) -> None:
-        with contextlib.suppress(proton.ProtonException):
-            self._engine.close_tail()  # it may know why the broker ends it
-        self._handle_events()
-        self._fail(f"the connection has ended: {error}" if error else "the broker has ended the connection")
-
-    def pause_writing(self) -> None:
-        """The line is full; ``send`` looks for itself."""
-
-    def resume_writing(self) -> None:
-        self._news.set()
-
-    def _write(self) -> None:
-        """Writes what the engine has for the line."""
-        if self._line is None or self._line.is_closing():
-            return
-        with contextlib.suppress(proton.ProtonException):
-            while (pending := self._engine.pending()) > 0:
-                self._line.write(self._engine.peek(pending) or b"")
-                self._engine.pop(pending)
-            if pending < 0:
-                self._line.close()
-
-    def _handle_events(self) -> None:
-        while (event := self._collector.peek()) is not None:
-            self._handle(event)
-            self._collector.pop()
-        self._news.set()
-
     def _handle(self, event: Any) -> None:
         if event.type == Event.DELIVERY:
             self._take_delivery(event.delivery)
@@ -252,7 +162,7 @@ class Amqp(asyncio.Protocol):
             else:
                 self._fail(f"the broker ends the connection: {condition or 'no reason given'}")
         elif event.type == Event.TRANSPORT_ERROR:
-            self._fail(str(self._engine.condition or "the connection has failed"))
+            self._fail(str(self._line.engine.condition or "the connection has failed"))
 
     def _take_delivery(self, delivery: Any) -> None:
         link = delivery.link
@@ -304,22 +214,19 @@ class Amqp(asyncio.Protocol):
         self._sender.delivery(tag)
         self._sender.send(encoded)
         self._sender.advance()
-        if self._engine.pending() > WRITE_BUFFER // 16:
-            self._write()
+        self._line.write_much()
 
     async def _wait_for_credit(self) -> None:
         while True:
             if self.ended.done():
                 raise TransportDown(self.ended.result())
-            is_full = self._line is None or self._line.get_write_buffer_size() > WRITE_BUFFER
-            if self._sender.credit > 0 and not is_full:
+            if self._sender.credit > 0 and not self._line.is_full:
                 return
-            self._write()
-            self._news.clear()
-            await self._news.wait()
+            self._line.write()
+            await self._line.next_news()
 
     async def flush(self) -> None:
-        self._write()
+        self._line.write()
 
     async def receive(self, importer: Importer) -> None:
         async with asyncio.TaskGroup() as group:
@@ -341,7 +248,7 @@ class Amqp(asyncio.Protocol):
             await importer.wait_for_room()
             if (more := CREDIT - link.credit) > CREDIT // 4:
                 link.flow(more)
-                self._write()
+                self._line.write()
 
     def _take(self, importer: Importer, granting: asyncio.Event, address: str, delivery: Any) -> None:
         """Takes a message that came whole."""
@@ -356,15 +263,13 @@ class Amqp(asyncio.Protocol):
         if not self.ended.done():
             delivery.update(Delivery.ACCEPTED)
             delivery.settle()
-            asyncio.get_running_loop().call_soon(self._write)
+            asyncio.get_running_loop().call_soon(self._line.write)
 
     async def _tick(self) -> None:
         """Keeps the connection alive, and ends it when the broker leaves a message without an outcome for too long."""
         while True:
             await asyncio.sleep(TICK_S)
-            self._engine.tick(time.monotonic())
-            self._handle_events()
-            self._write()
+            self._line.tick()
             oldest = next(iter(self._pending.values()), None)
             if oldest is not None and time.monotonic() - oldest.sent_s > self._config.retry_interval_s:
                 self._fail(f"the broker has not acknowledged a message for {self._config.retry_interval_s} s")
@@ -372,32 +277,40 @@ class Amqp(asyncio.Protocol):
     async def close(self) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
-        if self._line is not None and not self.ended.done():
+        if not self.ended.done():
             self._connection.close()
-            self._write()
+            self._line.write()
         self._fail("the route ends")
-        if self._line is not None:
-            self._line.close()
+        self._line.close()
 
     def _fail(self, why: str) -> None:
         """The connection ends, or could not be made."""
         self._fault = self._fault or why
-        self._news.set()
+        self._line.tell()
         if self._has_begun and not self.ended.done():
             self.ended.set_result(self._fault)
 
 
 def _arrival(data: bytes, place: str, acknowledge: Callable[[], None]) -> Arrival:
     """Returns a message from its encoding, or what is wrong with it."""
-    message = Message()
     try:
-        message.decode(data)
-    except (proton.ProtonException, ValueError) as error:
-        return Arrival(Parcel("", {}, data), place, acknowledge, f"it cannot be read: {error}")
+        parcel, fault = _parcel_of(data)
+    except (proton.ProtonException, *UNREADABLE) as error:
+        parcel, fault = Parcel("", {}, data), f"it cannot be read: {error}"
+    return Arrival(parcel, place, acknowledge, fault)
+
+
+def _parcel_of(data: bytes) -> tuple[Parcel, str]:
+    """Returns a message from its encoding, and why it can be no message here, "" if it may be one.
+
+    Raises ProtonException, or one of ``UNREADABLE``.
+    """
+    message = Message()
+    message.decode(data)
     brought: dict[Any, Any] = message.properties or {}
     headers = {str(name): str(value) for name, value in brought.items()}
-    if message.content_type:
-        headers[CONTENT_TYPE] = str(message.content_type)
+    if (content_type := str(message.content_type)) not in ("", NO_SYMBOL):
+        headers[CONTENT_TYPE] = content_type
     identity = read_identity(message.id) if isinstance(message.id, str) else ""
     body, fault = message.body, ""
     if isinstance(body, str):
@@ -405,8 +318,7 @@ def _arrival(data: bytes, place: str, acknowledge: Callable[[], None]) -> Arriva
     elif isinstance(body, bytes | bytearray | memoryview):
         payload = bytes(body)
     else:
-        payload, fault = data, "" if body is None else "its body is neither bytes nor text"
-        payload = b"" if body is None else data
+        payload, fault = (b"", "") if body is None else (data, "its body is neither bytes nor text")
     if not message.subject:
         fault = "it has no subject, which would be its topic name"
-    return Arrival(Parcel(str(message.subject or ""), headers, payload, identity), place, acknowledge, fault)
+    return Parcel(str(message.subject or ""), headers, payload, identity), fault

@@ -1,13 +1,15 @@
 """The NATS library's client, with bounds on what a server may make it do in one piece."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from nats.aio.client import Client
-from nats.errors import ProtocolError
+from nats.errors import Error, ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, CRLF_SIZE, Parser
 
 from gateway.routes import Slice
+from uplink.foreign.transport import UNREADABLE
 
 PIECE = 2048  # bytes that are parsed at a time: 150 of the smallest messages
 LINE_MAX = 64 * 1024  # bytes; a server's own limit is 4,096 for lines, and an INFO has some hundred
@@ -15,6 +17,21 @@ MESSAGE_MAX = 8 << 20  # bytes of a message with its headers; NATS recommends no
 HEADERS_MAX = 64 * 1024  # bytes; the library takes 0.2 µs a byte for headers
 UNREAD = "holdfast-unread"
 """The one header of a message whose headers were not read; its value are their bytes, as Latin-1."""
+
+
+class Unreadable(Error):
+    """What a server has sent cannot be read; the text says why."""
+
+
+@contextlib.contextmanager
+def readable(what: str) -> Iterator[None]:
+    """Raises Unreadable, in the ``with`` block, where the library cannot read what the server has sent."""
+    try:
+        yield
+    except Error:
+        raise
+    except UNREADABLE as error:
+        raise Unreadable(f"{what} cannot be read: {error or type(error).__name__}") from error
 
 
 class BoundedClient(Client):
@@ -33,6 +50,8 @@ class BoundedClient(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         info.pop("connect_urls", None)  # the library compares each with each
+        if not isinstance(most := info.get("max_payload", 0), int):
+            raise Unreadable(f"the server's INFO has max_payload {most!r}, expected a number")
         await super()._process_info(info, initial_connection)
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
@@ -43,7 +62,9 @@ class BoundedClient(Client):
 
 
 class _BoundedParser(Parser):
-    """Skips messages that are too large, which stay where they are, and ends the connection at a line that is."""
+    """Skips messages that are too large, which stay where they are, and ends the connection at a line that is, or that
+    cannot be read.
+    """
 
     nc: BoundedClient
 
@@ -60,8 +81,16 @@ class _BoundedParser(Parser):
             skipped = min(self._to_skip, len(piece))
             self._to_skip -= skipped
             if skipped < len(piece):
-                await super().parse(piece[skipped:])
+                await self._parse(piece[skipped:])
                 self._bound()
+
+    async def _parse(self, piece: bytes) -> None:
+        try:
+            with readable("what the server sends"):
+                await super().parse(piece)
+        except (ProtocolError, Unreadable) as error:
+            self.nc.fault = str(error)
+            raise ProtocolError(self.nc.fault) from error
 
     def _bound(self) -> None:
         if self.state == AWAITING_MSG_PAYLOAD and self.needed > MESSAGE_MAX:
