@@ -13,7 +13,7 @@ from gateway.config.schema import GatewayConfig, in_stream, store_of, with_strea
 from gateway.connection.connection import Connection
 from gateway.connection.services import Services
 from gateway.connection.stream import Common, Stream
-from gateway.errors import ConfigError, ListenError, StoreError
+from gateway.errors import ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners
 from gateway.loop.pace import LineRooms, Paces, Shifts, TimeShares
@@ -27,6 +27,7 @@ from gateway.sessions.devices import Devices
 from gateway.store import MessageLog
 from gateway.streams.choice import StreamChoice
 from gateway.streams.names import NAME_BYTES_MAX, is_stream_name
+from host.errors import ConfigError
 from wire import reasons
 
 TAKEN_MOST = 8  # streams, with those of neighbours: each takes a thread, 9 open files and 10 MB

@@ -1,19 +1,9 @@
-"""The errors that end a gateway before or while it starts.
+"""The errors that end a gateway before or while it starts, beside those of its configuration (`host.errors`)."""
 
-::
-
-    GatewayError          the command's exit code is 1 where the cause may pass by itself, else 2
-    ├── ConfigError       the configuration file cannot be used
-    ├── ListenError       a listener cannot be opened
-    └── StoreError        the message store cannot be opened
-"""
-
-import errno
 import sqlite3
-import ssl
 
-LASTING = (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL)
-"""Errors of the system that say that a path or an address is wrong; each other one may pass."""
+from host.errors import HostError
+
 PASSING = (
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_CANTOPEN,
@@ -26,35 +16,17 @@ PASSING = (
 ADVICE = "; `holdfast gateway repair` saves what can be read"
 
 
-class GatewayError(Exception):
-    """The gateway cannot run; the text says why, and names the file, listener or folder.
-
-    Args:
-        text: what is wrong.
-        may_pass: whether it may be right at a later start without anybody's work. An error whose cause is one of the
-            system, or of SQLite, knows by that.
-    """
-
-    def __init__(self, text: str, *, may_pass: bool = False) -> None:
-        super().__init__(text)
-        self._may_pass = may_pass
-
-    @property
-    def may_pass(self) -> bool:
-        """Whether a later start may succeed with the same configuration and the same store."""
-        return self._may_pass or may_pass(self.__cause__)
-
-
-class ConfigError(GatewayError):
-    """The configuration file cannot be used; the text names file, key and what was expected."""
-
-
-class ListenError(GatewayError):
+class ListenError(HostError):
     """A listener cannot be opened; the text names its address."""
 
 
-class StoreError(GatewayError):
+class StoreError(HostError):
     """The message store cannot be opened; the text names its folder."""
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether a later start may succeed, also by what SQLite says of a disk or of another process."""
+        return super().may_pass or getattr(self.__cause__, "sqlite_errorcode", 0) & 0xFF in PASSING
 
 
 def damaged_page(text: str) -> sqlite3.DatabaseError:
@@ -72,17 +44,6 @@ def is_damage(error: BaseException) -> bool:
 def is_lock(error: BaseException) -> bool:
     """Whether an error of SQLite says that another process has locked its file."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def may_pass(error: BaseException | None) -> bool:
-    """Whether an error may pass by itself: a disk that is full, fails, is read-only or is not mounted yet, an address
-    that is not up yet, a port or a store that another process holds for a moment.
-    """
-    if isinstance(error, GatewayError):
-        return error.may_pass
-    if isinstance(error, OSError):
-        return not isinstance(error, ssl.SSLError) and error.errno not in LASTING
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in PASSING
 
 
 def advice_on(error: Exception) -> str:

@@ -3,13 +3,12 @@
 from gateway.auth.permissions import Trusting
 from gateway.config.errors import Checked, ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
-from gateway.config.load import Table, beside, check_readable, read_secret
+from gateway.config.load import Table, beside, check_readable
 from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in_filter
-from gateway.config.pem import Validity, load_authorities, load_own, reason_of, validities
 from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
-from gateway.errors import ConfigError, ListenError
+from gateway.errors import ListenError
 from gateway.filters.filter_tree import FilterTree
 from gateway.loop.pace import Shift, Slice
 from gateway.loop.signals import Signal
@@ -22,7 +21,6 @@ from gateway.topic_memory import remember
 __all__ = [
     "NAME_BYTES_MAX",
     "Checked",
-    "ConfigError",
     "ConfigSource",
     "Copies",
     "Count",
@@ -47,16 +45,10 @@ __all__ = [
     "Table",
     "Topics",
     "Trusting",
-    "Validity",
     "ZoneName",
     "beside",
     "check_readable",
     "errors_in_filter",
-    "load_authorities",
-    "load_own",
     "plain_properties",
-    "read_secret",
-    "reason_of",
     "remember",
-    "validities",
 ]

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.routes import RouteState, Services, Signal, Validity
+from gateway.routes import RouteState, Services, Signal
 from gateway.store import Endings, MessageLog
+from host.pem import Validity
 from uplink.carry import export_backlog
 from uplink.config.route import RouteConfig
 from uplink.connect.credentials import validities_of

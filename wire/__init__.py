@@ -21,7 +21,6 @@ Other folders import only from these modules; a board loads only what it uses. `
     wire.bulk.publish_run           many PUBLISH packets from columns
     wire.bulk.publishes             many PUBLISH packets in one piece
     wire.bulk.reader                reads many packets at once
-    wire.bulk.tls                   the versions and cipher suites of TLS
     wire.bulk.websocket_frames      the frames of WebSocket
     wire.link                       Link: the serial link
     wire.link.frames                the frames of the serial link

@@ -16,8 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from cloud.landing.batch import count_numbers, to_links, to_table
-from cloud.landing.connect.credentials import Credentials, CredentialsError
-from cloud.landing.connect.server import Server, parse_server
 from cloud.landing.connect.subscriber import Subscriber
 from cloud.landing.file import LANDER_NAME, Row, join
 from cloud.landing.folder import LandingFolder, SyncFailed
@@ -27,6 +25,9 @@ from cloud.landing.manifest import Manifest
 from cloud.landing.publishes import Published
 from cloud.landing.remarks import Remarks, printable
 from cloud.storage.place import open_storage
+from host.credentials import Credentials
+from host.errors import ConfigError
+from host.server import Server, parse_server
 from wire.backoff import Backoff
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch
@@ -100,11 +101,14 @@ def land(
     LanderReplaced when another client connects to the broker under this name, OSError when the folder or the port
     cannot be used at the start, and LandingFailed when the last file cannot be written.
     """
-    server = parse_server(broker)
+    server = parse_server(broker, ("mqtt", "mqtts"))
     credentials = Credentials(
         user, *(None if file is None else Path(file) for file in (password_file, ca, certificate, key))
     )
-    credentials.check(server)
+    try:
+        credentials.check(server)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
     if not LANDER_NAME.fullmatch(name):
         raise ValueError(f"name {name!r}: letters, digits, '.', '_' and '-' only, it becomes a file name")
     try:
@@ -235,7 +239,7 @@ class Lander:
             self._complain(
                 "connection", f"cannot reach {self._server}: {error.strerror or error}; trying again until it answers"
             )
-        except CredentialsError as error:
+        except ConfigError as error:
             self._complain("connection", f"cannot log in: {error}; trying again")
 
     def _exchange(self, subscriber: Subscriber) -> bool:

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.auth.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
-from gateway.config.load import read_secret
-from gateway.errors import ConfigError
+from host.errors import ConfigError
+from host.files import read_secret
 
 NAME_SIZE_MAX = 256  # characters
 RESERVED_NAMES = ("*", "-")  # the access rules use them for all clients and for clients without a user

@@ -23,8 +23,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from gateway.auth.filters import Levels, split
-from gateway.config.load import read_file
-from gateway.errors import ConfigError
+from host.errors import ConfigError
+from host.files import read_file
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 

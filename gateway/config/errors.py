@@ -11,7 +11,7 @@ import msgspec
 from msgspec import inspect
 
 from gateway.config import toml_lines
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 
 TYPES = {
     "array": "a list",

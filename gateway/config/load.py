@@ -2,11 +2,10 @@
 
 import ipaddress
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,11 +24,11 @@ from gateway.config.schema import (
     store_of,
     with_taken_streams,
 )
-from gateway.errors import ConfigError
+from host.errors import ConfigError
+from host.files import open_file
 from wire.reserved import STREAM_TOPICS
 
 DEFAULT_PATH = Path("/etc/holdfast/gateway.toml")
-TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 TLS_FILES = ("certificate", "key", "client_ca", "client_crl")
 
 Table = dict[str, Any]
@@ -147,47 +146,10 @@ def check_readable(source: ConfigSource, named: Iterable[tuple[str, str]]) -> se
     return unreadable
 
 
-def open_file(path: str | Path) -> BinaryIO:
-    """Opens a file that a configuration names. It never blocks, as opening a FIFO would.
-
-    Raises:
-        ConfigError: it cannot be read, or is not a regular file.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise ConfigError(f"{path}: expected a regular file")
-    return os.fdopen(descriptor, "rb")
-
-
-def read_file(path: str | Path) -> bytes:
-    """Returns the contents of a file that a configuration names. Raises ConfigError."""
-    with open_file(path) as file:
-        return _read(file, path)
-
-
-def read_secret(path: str | Path) -> bytes:
-    """Returns the contents of a file with secrets. Raises ConfigError, also if other users may read or change it."""
-    with open_file(path) as file:
-        if os.fstat(file.fileno()).st_mode & TOO_OPEN:
-            raise ConfigError(f"{path}: others may read or change it; expected the permissions 0600 or 0640")
-        return _read(file, path)
-
-
 def beside(folder: Path, struct: Struct, *keys: str) -> Struct:
     """Returns the struct with the relative paths of these keys made to begin at a folder."""
     paths = {key: str(folder / path) for key in keys if (path := getattr(struct, key)) is not None}
     return msgspec.structs.replace(struct, **paths)
-
-
-def _read(file: BinaryIO, path: str | Path) -> bytes:
-    try:
-        return file.read()
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
 
 
 def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[str, str]]:

@@ -13,8 +13,8 @@ from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
 from gateway.config.streams import FOLDER, StreamConfig
 from gateway.streams.names import is_stream_name, prefix_of
-from wire.bulk.tls import Version
-from wire.bulk.tls import errors_in as errors_in_suites
+from host.tls import Version
+from host.tls import errors_in as errors_in_suites
 from wire.reserved import STREAM_TOPICS
 
 TCP_PORT_MAX = 65_535

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gateway.config.pem import Validity
 from gateway.config.schema import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
-from gateway.errors import ConfigError, ListenError
+from gateway.errors import ListenError
 from gateway.listeners.connection_limits import FILES_LEAST, ConnectionLimits, files_allowed
 from gateway.listeners.sockets import TcpListener, UnixListener
 from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.port import Port
+from host.errors import ConfigError
+from host.pem import Validity
 
 if TYPE_CHECKING:
     from gateway.listeners.serial import SerialListener

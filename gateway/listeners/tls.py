@@ -6,12 +6,12 @@ import ssl
 from typing import Any
 
 from gateway.auth.accounts import NAME_SIZE_MAX, RESERVED_NAMES
-from gateway.config.pem import load_authorities, load_own, load_revoked, validities
 from gateway.config.schema import TlsConfig
 from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.log_fields import about
 from gateway.port import Visitor, host_of
-from wire.bulk.tls import choose
+from host.pem import load_authorities, load_own, load_revoked, validities
+from host.tls import choose
 
 SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
 

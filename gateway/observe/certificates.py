@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
-from gateway.config.pem import Validity
+from host.pem import Validity
 
 Shown = tuple[str, Validity]
 """What shows a certificate, such as a route, and its validity."""

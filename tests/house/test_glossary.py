@@ -6,7 +6,7 @@ import re
 from tests.house.repository import ROOT, modules, parse
 
 PAGE = ROOT / "docs/reference/glossary.md"
-SOURCES = ("wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools")
+SOURCES = ("host", "wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools")
 ROW = re.compile(r"^\| (?!term \|)([^|]+) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
 
 

@@ -12,13 +12,14 @@ from tests.house.extras import NEEDS_ALL_EXTRAS
 from tests.house.repository import FOLDERS, ROOT, modules, name, parse
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "host": (),
     "wire": (),
     "flash_store": (),
     "device": ("wire", "flash_store"),
-    "gateway": ("wire",),
-    "uplink": ("wire", "gateway.routes", "gateway.links", "gateway.delivery", "gateway.store"),
-    "cloud": ("wire",),
-    "tools": ("wire", "flash_store", "device", "gateway", "uplink", "cloud"),
+    "gateway": ("host", "wire"),
+    "uplink": ("host", "wire", "gateway.routes", "gateway.links", "gateway.delivery", "gateway.store"),
+    "cloud": ("host", "wire"),
+    "tools": ("host", "wire", "flash_store", "device", "gateway", "uplink", "cloud"),
     "tests": FOLDERS,
 }
 

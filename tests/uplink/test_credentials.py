@@ -18,7 +18,7 @@ from paho.mqtt.client import MQTTMessage
 
 from gateway.config.errors import ConfigSource
 from gateway.config.load import load
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from tests.support.mosquitto import subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, get, opened, route_config, running, serving, until

@@ -11,7 +11,6 @@ from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.ports import free_port
 from uplink.config.route import RouteConfig
-from uplink.config.server import parse_server, servers_referred_to
 from uplink.connect import connector
 from uplink.connect.notes import FILE
 from uplink.route import Route
@@ -186,16 +185,3 @@ async def test_a_server_that_moves_while_a_route_is_connected_is_followed(tmp_pa
     async with scripted_broker() as last, raw_broker(talk) as port, opened(tmp_path) as log, running(log, to(port)):
         await append(log, range(1, 2))
         await until(lambda: payloads(last) == [b"1"])
-
-
-@pytest.mark.parametrize(
-    ("server", "reference", "expected"),
-    [
-        ("mqtts://a", "b", ["mqtts://b:8883"]),
-        ("mqtts://a:1", "b:2 c", ["mqtts://b:2", "mqtts://c:1"]),
-        ("wss://a/path", "[::1]:9", ["wss://[::1]:9/path"]),
-        ("mqtt://a", "mqtt://b b:0 b:99999 a..b  ::1", []),
-    ],
-)
-def test_a_reference_leads_to_servers_of_the_same_kind(server: str, reference: str, expected: list[str]) -> None:
-    assert [str(one) for one in servers_referred_to(reference, parse_server(server))] == expected

@@ -24,7 +24,6 @@ from tests.support.scripted_broker import ScriptedBroker
 from tests.uplink.support import append, get, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.certificates import Authority
 from uplink.config.route import RouteConfig
-from uplink.config.server import Server, parse_server
 from uplink.config.tls import RouteTlsConfig
 from uplink.connect.remote import IDLE_PER_S
 from uplink.route import Route
@@ -208,24 +207,3 @@ async def test_a_route_asks_for_the_protocol_that_the_server_serves_beside_other
     server.close()
     await broker.all_closed()
     assert selected == ["x-amzn-mqtt-ca"]
-
-
-@pytest.mark.parametrize(
-    ("url", "server"),
-    [
-        ("mqtt://b", Server("b", 1883, False, "")),
-        ("mqtts://[::1]:9", Server("::1", 9, True, "")),
-        ("ws://b", Server("b", 80, False, "/mqtt")),
-        ("wss://b/a/b?c=d", Server("b", 443, True, "/a/b?c=d")),
-    ],
-)
-def test_a_url_names_host_port_tls_and_path(url: str, server: Server) -> None:
-    assert parse_server(url) == server
-
-
-@pytest.mark.parametrize(
-    "url", ["http://b", "mqtt://b/path", "ws://b/#top", "ws://b/a b", "mqtt://b?c", "mqtt://", "b"]
-)
-def test_a_url_of_another_form_is_an_error_that_names_the_forms(url: str) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        parse_server(url)

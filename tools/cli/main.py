@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-OUR_PACKAGES = {"wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools"}
+OUR_PACKAGES = {"host", "wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools"}
 
 
 @dataclass(frozen=True)

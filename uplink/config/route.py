@@ -7,8 +7,8 @@ import msgspec
 
 from gateway.links import LinkSettings
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, Hops, Mode, NonEmpty, SelectConfig, ZoneName
+from host.server import parse_server
 from uplink.config.schedule import check_window
-from uplink.config.server import parse_server
 from uplink.config.tls import RouteTlsConfig
 from uplink.shape import ShapeConfig
 from wire.bulk.column_batch import MESSAGES_MAX
@@ -223,7 +223,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     @property
     def is_encrypted(self) -> bool:
         """Whether a server uses TLS."""
-        return any(parse_server(url, may_be_local=True).is_encrypted for url in (self.broker, *self.fallbacks))
+        return any(parse_server(url).is_encrypted for url in (self.broker, *self.fallbacks))
 
     @property
     def sent(self) -> tuple[str, ...]:
@@ -356,7 +356,7 @@ def _errors_in_servers(url: str, fallbacks: tuple[str, ...], *, has_tls: bool) -
     needs_tls = "there is a table tls" if has_tls else ""
     for key, one in (("broker", url), *(("fallbacks", one) for one in fallbacks)):
         try:
-            server = parse_server(one, may_be_local=True)
+            server = parse_server(one)
         except ValueError as error:
             yield key, str(error)
         else:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.routes import Checked, NonEmpty
-from wire.bulk.tls import Version
-from wire.bulk.tls import errors_in as errors_in_suites
+from host.tls import Version
+from host.tls import errors_in as errors_in_suites
 
 TLS_FILES = ("ca", "certificate", "key")
 ALPN_SIZE_MAX = 255  # [RFC 7301 section 3.1]

@@ -13,10 +13,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from gateway.links import ANEW_PROPERTY
-from gateway.routes import ConfigError, reason_of
+from host.errors import ConfigError
+from host.pem import reason_of
+from host.server import Server, parse_server, servers_referred_to
 from uplink.config.route import RouteConfig
 from uplink.config.schedule import Windows
-from uplink.config.server import Server, parse_server, servers_referred_to
 from uplink.connect.budget import Budget
 from uplink.connect.connections import LoginRefused
 from uplink.connect.credentials import Credentials
@@ -130,7 +131,7 @@ class Connector:
         self._packet_size = packet_size
         self._is_noted = False
         self._credentials = Credentials(config)
-        self._servers = [parse_server(url, may_be_local=True) for url in (config.broker, *config.fallbacks)]
+        self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
         self._versions: defaultdict[Server, SpokenVersion] = defaultdict(SpokenVersion)
         self._last: tuple[Remote, Server] | None = None
         self._windows = Windows(config.windows)

@@ -2,27 +2,17 @@
 
 import contextlib
 import ssl
-from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from gateway.routes import (
-    ConfigError,
-    ConfigSource,
-    Validity,
-    check_readable,
-    load_authorities,
-    load_own,
-    read_secret,
-    validities,
-)
+from gateway.routes import ConfigSource, check_readable
+from host.errors import ConfigError
+from host.files import read_password
+from host.pem import Validity, validities
+from host.tls import make_client_context
 from uplink.config.tls import TLS_FILES, RouteTlsConfig
-from wire.bulk.tls import choose
-
-PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 
 
 class Login(Protocol):
@@ -54,11 +44,19 @@ class Credentials:
     def password(self) -> bytes | None:
         """Returns the password, None without a password file. Raises ConfigError."""
         file = self._config.password_file
-        return None if file is None else _read_password(Path(file))
+        return None if file is None else read_password(file)
 
     def context(self) -> ssl.SSLContext | None:
         """Returns the TLS context, None if no server of the route uses TLS. Raises ConfigError."""
-        return _make_context(self._config.tls or RouteTlsConfig()) if self._config.is_encrypted else None
+        if not self._config.is_encrypted:
+            return None
+        tls = self._config.tls or RouteTlsConfig()
+        context = make_client_context(
+            tls.ca, tls.certificate, tls.key, minimum=tls.minimum_version, ciphers=tls.ciphers
+        )
+        if tls.alpn is not None:
+            context.set_alpn_protocols([tls.alpn])
+        return context
 
 
 def check(source: ConfigSource, routes: Mapping[int, Login]) -> None:
@@ -95,25 +93,3 @@ def validities_of(routes: Iterable[Login]) -> list[tuple[str, Validity]]:
 def private_keys(routes: Sequence[Login]) -> list[str]:
     """Returns the files with the private keys of routes."""
     return [route.tls.key for route in routes if route.tls is not None and route.tls.key is not None]
-
-
-def _read_password(path: Path) -> bytes:
-    password = read_secret(path).removeprefix(BOM_UTF8).removesuffix(b"\n").removesuffix(b"\r")
-    if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\n" in password:
-        raise ConfigError(f"{path}: expected a password on one line, of at most {PASSWORD_BYTES_MAX} bytes")
-    return password
-
-
-def _make_context(config: RouteTlsConfig) -> ssl.SSLContext:
-    """Returns a context for which the broker's certificate has to be for the host name in the configuration."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    choose(context, config.minimum_version, config.ciphers)
-    if config.ca is None:
-        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
-    else:
-        load_authorities(context, config.ca)
-    if config.certificate is not None and config.key is not None:
-        load_own(context, config.certificate, config.key)
-    if config.alpn is not None:
-        context.set_alpn_protocols([config.alpn])
-    return context

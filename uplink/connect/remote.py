@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any, cast
 
-from gateway.routes import Slice, Topics, reason_of
+from gateway.routes import Slice, Topics
+from host.pem import reason_of
 from wire.bulk.connection import Acknowledgements, BulkClientConnection
 from wire.bulk.reader import BulkReader, Publishes
 from wire.codec.packets import Disconnect, Packet

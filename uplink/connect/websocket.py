@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import unpack_from
 from typing import Any, cast
 
-from uplink.config.server import Server
+from host.server import Server
 from uplink.connect.remote import Remote
 from wire.bulk.websocket_frames import CloseCode, FrameError, FrameKind, Frames, encode_frame
 

@@ -7,8 +7,9 @@ import sqlite3
 from collections.abc import Coroutine
 from typing import Any
 
-from gateway.routes import ConfigError, Services
+from gateway.routes import Services
 from gateway.store import MessageLog, drops
+from host.errors import ConfigError
 from uplink.connect.connections import Connections, wait_until
 from uplink.connect.credentials import Credentials
 from uplink.foreign.config import ForeignConfig, queue_config

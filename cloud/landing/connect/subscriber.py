@@ -6,11 +6,12 @@ import ssl
 import time
 from collections.abc import Iterator
 
-from cloud.landing.connect.credentials import Credentials, reason_of
 from cloud.landing.connect.reader import PublishReader
-from cloud.landing.connect.server import Server
 from cloud.landing.held import RECEIVE_MAXIMUM
 from cloud.landing.publishes import Published
+from host.credentials import Credentials
+from host.pem import reason_of
+from host.server import Server
 from wire.bulk.connection import BulkClientConnection
 from wire.codec import Packet
 from wire.codec.subscribe import RETAIN_AS_PUBLISHED
@@ -29,7 +30,7 @@ QOS_1 = 1
 class Subscriber:
     """One connection of a session that stays. It is made with the CONNECT on its way.
 
-    Raises OSError when the server cannot be reached, and CredentialsError.
+    Raises OSError when the server cannot be reached, and ConfigError.
     """
 
     def __init__(self, server: Server, credentials: Credentials, client_id: str, subscription: str) -> None:

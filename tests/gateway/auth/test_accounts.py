@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.auth.accounts import Account, Accounts, is_password, load_accounts, make_account, save_account
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from tests.gateway.support import ROOT
 
 COMMAND = [sys.executable, "-m", "tools.cli.main", "gateway", "passwd"]

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.auth.accounts import make_account, save_account
 from gateway.auth.admission import AccessControl, Refused
-from gateway.errors import ConfigError
 from gateway.port import Visitor
+from host.errors import ConfigError
 from tests.gateway.auth.scram_client import final
 from wire.codec.packets import Connect, Will
 from wire.properties import AUTHENTICATION_DATA, AUTHENTICATION_METHOD, RESPONSE_TOPIC

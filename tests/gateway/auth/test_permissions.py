@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.auth.permissions import Access, Permissions
 from gateway.auth.rules import load_rules
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from wire.topics import matches
 
 

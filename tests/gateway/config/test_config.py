@@ -14,7 +14,7 @@ from gateway.config.schema import (
     UnixConfig,
     allows_anonymous,
 )
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from uplink.config.route import RouteConfig
 from uplink.reading import decode_routes
 

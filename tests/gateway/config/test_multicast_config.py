@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import load
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 
 GATEWAY = """\
 name = "plant"

@@ -16,11 +16,11 @@ import uvloop
 
 from gateway.config.load import load
 from gateway.config.schema import GatewayConfig, LimitsConfig, StoreConfig, TcpConfig, TlsConfig, WebSocketConfig
-from gateway.errors import ConfigError
 from gateway.listeners import proxy_header
 from gateway.listeners.connection_limits import ConnectionLimits
 from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.proxy_header import REST_MAX, SIGNATURE, ProxyHeaderError
+from host.errors import ConfigError
 from tests.gateway.listeners.host import LONG_S, EchoHost, Host, hosting, port_number
 from tests.gateway.support import reasons_of
 from tools.lab.testing.certificates import Authority

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from gateway.config.pem import validities
 from gateway.config.schema import TcpConfig, TlsConfig, WebSocketConfig
-from gateway.errors import ConfigError
 from gateway.listeners.tls import Tls
+from host.errors import ConfigError
+from host.pem import validities
+from host.tls import VERSIONS, Version
 from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
 from tests.gateway.support import reasons_of
 from tools.lab.testing.certificates import LIFE, Authority
-from wire.bulk.tls import VERSIONS, Version
 
 
 def mutual(folder: Path, authority: Authority, **options: Any) -> TcpConfig:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.config.load import load
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from tests.gateway.streams.support import PLANT, WAYS, Way, client, naming, publish, subscribe
 from tests.gateway.support import Client, running
 from tools.cli.gateway.config import read_configuration

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from tests.house.repository import ROOT
 from tools.cli.gateway.config import read_configuration
 

@@ -8,7 +8,7 @@ from gateway.config.load import load
 from gateway.config.network import NetworkConfig
 from gateway.config.schema import UnixConfig
 from gateway.config.streams import StreamConfig
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from tests.gateway.support import until
 from tests.uplink.network.sites import RULES, Site
 from tools.cli.gateway.config import read_configuration

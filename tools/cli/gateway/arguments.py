@@ -7,9 +7,10 @@ import typer
 
 from gateway.config.load import DEFAULT_PATH
 from gateway.config.schema import GatewayConfig, store_of
-from gateway.errors import ConfigError, StoreError
+from gateway.errors import StoreError
 from gateway.store import MESSAGES
 from gateway.streams.names import DEFAULT_NAME
+from host.errors import ConfigError
 from tools.cli.failure import fail
 
 ConfigFile = Annotated[

@@ -8,8 +8,8 @@ import typer
 
 from gateway.config.load import DEFAULT_PATH, load
 from gateway.config.schema import stream_names
-from gateway.errors import GatewayError
 from gateway.store import repair
+from host.errors import HostError
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, StreamName, check_exists, chosen, store_folder
 
@@ -20,7 +20,7 @@ Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The file with th
 def back_up(target: Backup, config: Config = DEFAULT_PATH, stream: StreamName = "") -> None:
     """Copy the message store of a gateway, running or stopped, into a file."""
     os.umask(0o077)
-    with failing_on(GatewayError, command="gateway backup"):
+    with failing_on(HostError, command="gateway backup"):
         gateway_config, _ = load(config)
         folder = store_folder(gateway_config, stream)
         check_exists(folder)
@@ -34,7 +34,7 @@ def back_up(target: Backup, config: Config = DEFAULT_PATH, stream: StreamName = 
 def restore(source: Backup, config: Config = DEFAULT_PATH, stream: StreamName = "") -> None:
     """Put a backup in the place of the message store of a gateway that is stopped."""
     os.umask(0o077)
-    with failing_on(GatewayError, command="gateway restore"):
+    with failing_on(HostError, command="gateway restore"):
         gateway_config, _ = load(config)
         folder = store_folder(gateway_config, stream)
         before = repair.restore(folder, source, gateway_config.name)
@@ -46,7 +46,7 @@ def restore(source: Backup, config: Config = DEFAULT_PATH, stream: StreamName = 
 def new_epoch(file: ConfigFile = None, config: ConfigAgain = None, stream: StreamName = "") -> None:
     """Begin a new epoch in the message store of a gateway that is stopped: it was restored by other means."""
     os.umask(0o077)
-    with failing_on(GatewayError, command="gateway new-epoch"):
+    with failing_on(HostError, command="gateway new-epoch"):
         gateway_config, _ = load(chosen("gateway new-epoch", file, config))
         folder = store_folder(gateway_config, stream)
         repair.begin_epoch(folder)

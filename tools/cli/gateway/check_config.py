@@ -7,8 +7,8 @@ import typer
 
 from gateway.broker import naming_stream
 from gateway.config.schema import GatewayConfig, stream_names, with_taken_streams
-from gateway.errors import GatewayError
 from gateway.store import check_store, is_taken
+from host.errors import HostError
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen, store_folder
 from tools.cli.gateway.config import read_configuration
@@ -32,7 +32,7 @@ def check_config(
         service = Unit(unit) if drop_in or unit.is_file() else None
     if service is not None:
         service.become_user()
-    with failing_on(GatewayError, command="gateway check-config"):
+    with failing_on(HostError, command="gateway check-config"):
         found = read_configuration(path)
         if service is not None and drop_in:
             typer.echo(service.drop_in(written_by(found.config)), nl=False)

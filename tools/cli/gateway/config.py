@@ -16,7 +16,6 @@ from gateway.auth.accounts import load_accounts
 from gateway.auth.rules import load_rules
 from gateway.config.errors import ConfigSource
 from gateway.config.load import TLS_FILES, Draft, check_places, check_readable, draft_of, named_files
-from gateway.config.pem import validities
 from gateway.config.schema import (
     GatewayConfig,
     TcpConfig,
@@ -26,10 +25,11 @@ from gateway.config.schema import (
     with_taken_streams,
 )
 from gateway.config.streams import FOLDER
-from gateway.errors import ConfigError
 from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
 from gateway.store import is_in_memory, why_unusable
+from host.errors import ConfigError
+from host.pem import validities
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink.connect import credentials
 from uplink.reading import AnyRoute, check_streams, routes_of

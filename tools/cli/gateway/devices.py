@@ -8,9 +8,10 @@ import msgspec
 import typer
 
 from gateway.config.load import load
-from gateway.errors import GatewayError, StoreError
+from gateway.errors import StoreError
 from gateway.sessions.devices import FILE, Device, devices_in
 from gateway.store import words_of
+from host.errors import HostError
 from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, check_exists, chosen
@@ -28,7 +29,7 @@ def list_devices(
     ] = False,
 ) -> None:
     """List the devices that have connected to a gateway, the latest at the end. The gateway may run."""
-    with failing_on(GatewayError, command="gateway devices"):
+    with failing_on(HostError, command="gateway devices"):
         gateway_config, _ = load(chosen("gateway devices", file, config))
         devices = _devices_of(Path(gateway_config.store.path))
     if as_json:

@@ -11,9 +11,9 @@ import typer
 from gateway.config.errors import ConfigSource
 from gateway.config.load import draft_of, named_files
 from gateway.config.schema import GatewayConfig, store_of, stream_names, with_streams, with_taken_streams
-from gateway.errors import ConfigError, GatewayError
 from gateway.store import repair
 from gateway.store.repair import Move
+from host.errors import ConfigError, HostError
 from tools.cli.failure import failing_on
 from uplink.connect.credentials import files_of
 from uplink.reading import routes_of
@@ -25,7 +25,7 @@ New = Annotated[Path, typer.Argument(metavar="NEW", help="The new configuration 
 def migrate(old: Old, new: New) -> None:
     """Move all streams of a stopped gateway to the folders of another configuration, and prove that nothing differs."""
     os.umask(0o077)
-    with failing_on(GatewayError, OSError, command="gateway migrate"):
+    with failing_on(HostError, OSError, command="gateway migrate"):
         config = _read(old)
         if not new.exists():
             _copy_configuration(old, new, config)

@@ -9,7 +9,7 @@ import typer
 
 from gateway.auth.accounts import check_name, delete_account, make_account, save_account
 from gateway.auth.scram import ITERATIONS, ITERATIONS_MIN
-from gateway.errors import GatewayError
+from host.errors import HostError
 from tools.cli.failure import fail, failing_on
 
 
@@ -28,7 +28,7 @@ def passwd(
     """Add an account or change its password: asked for twice, or read from standard input if that is a pipe."""
     if iterations != ITERATIONS and not scram:
         fail("gateway passwd", "--iterations is for SCRAM, and there is no --scram; nothing is changed")
-    with failing_on(GatewayError, ValueError, command="gateway passwd"):
+    with failing_on(HostError, ValueError, command="gateway passwd"):
         if delete:
             _delete(file, user)
         else:

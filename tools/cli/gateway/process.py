@@ -18,11 +18,11 @@ import uvloop
 from gateway.broker import Broker, stream_logs
 from gateway.config.errors import read_text
 from gateway.config.schema import with_taken_streams
-from gateway.errors import ConfigError, GatewayError
 from gateway.limits import Verdict
 from gateway.log_fields import about, is_journal, start_logging
 from gateway.observe.sys_topics import gateway_version
 from gateway.store import MessageLog
+from host.errors import ConfigError, HostError
 from tools.cli.failure import fail
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
@@ -62,7 +62,7 @@ def _ending_in_log(as_json: bool) -> Iterator[None]:
     """Writes the error that ends the gateway to its log, as JSON if the log is JSON."""
     try:
         yield
-    except GatewayError as error:
+    except HostError as error:
         exit_code = 1 if error.may_pass else 2  # after 2 the service manager does not try again
         if not as_json and not is_journal(sys.stderr):
             fail("gateway run", str(error), exit_code)

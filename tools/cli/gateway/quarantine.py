@@ -6,8 +6,8 @@ import msgspec
 import typer
 
 from gateway.config.load import load
-from gateway.errors import GatewayError
 from gateway.store import quarantine
+from host.errors import HostError
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, StreamName, check_exists, chosen, store_folder
 from tools.cli.utc import utc_of
@@ -20,7 +20,7 @@ def list_notes(
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON array with one object for each entry.")] = False,
 ) -> None:
     """List what a gateway could not read and has set aside, the oldest first. The gateway may run."""
-    with failing_on(GatewayError, command="gateway quarantine"):
+    with failing_on(HostError, command="gateway quarantine"):
         gateway_config, _ = load(chosen("gateway quarantine", file, config))
         folder = store_folder(gateway_config, stream)
         check_exists(folder, quarantine.FILE)

@@ -7,8 +7,8 @@ import msgspec
 import typer
 
 from gateway.config.load import load
-from gateway.errors import GatewayError
 from gateway.store.repair import Lost, Report, repair
+from host.errors import HostError
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, StreamName, chosen, store_folder
 from uplink.queue.route_queue import ROUTE_PREFIX
@@ -23,7 +23,7 @@ def repair_store(
 ) -> None:
     """Check the message store of a gateway that is stopped. If damaged, write a new one with all that can be read."""
     os.umask(0o077)  # the new store is its owner's alone, as the old one
-    with failing_on(GatewayError, command="gateway repair"):
+    with failing_on(HostError, command="gateway repair"):
         path = chosen("gateway repair", file, config)
         gateway_config, tables = load(path)
         routes = [ROUTE_PREFIX + route.name for route in decode_routes(path, tables)]

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import typer
 
-from gateway.config.load import read_secret
-from gateway.errors import ConfigError
+from host.errors import ConfigError
+from host.files import read_secret
 from tools.cli.columns import printable
 from tools.cli.failure import fail, failing_on
 from tools.cli.multicast.group_socket import open_group_socket

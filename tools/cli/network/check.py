@@ -9,7 +9,7 @@ import typer
 from gateway.auth.permissions import Access
 from gateway.config.errors import ConfigSource
 from gateway.config.load import draft_of
-from gateway.errors import ConfigError
+from host.errors import ConfigError
 from tools.cli.columns import printable
 from tools.cli.failure import fail
 from tools.cli.network.faults import findings_in

@@ -11,10 +11,10 @@ from gateway.auth.rules import IDENTIFY, PUBLISH, WITHOUT_USER, Rule, fill
 from gateway.config.schema import TcpConfig, WebSocketConfig
 from gateway.network.disjoint import disjoint
 from gateway.streams.names import in_rules
+from host.server import parse_server
 from tools.cli.network.paths import Paths, TwoPaths
 from tools.cli.network.plan import Finding, Plan, PlannedLink, Site
 from uplink.config.route import RouteConfig
-from uplink.config.server import parse_server
 
 PAIRS_SHOWN = 5
 
@@ -81,7 +81,7 @@ def other_ports(plan: Plan) -> Iterator[Finding]:
         if link.listening is None:
             continue
         there = [one.port for one in link.listening.config.listener if isinstance(one, TcpConfig | WebSocketConfig)]
-        server = parse_server(link.route.broker, may_be_local=True)
+        server = parse_server(link.route.broker)
         if server.socket:
             continue
         port = server.port

@@ -14,8 +14,8 @@ from gateway.config.network import NeighbourConfig
 from gateway.config.schema import GatewayConfig
 from gateway.network.circles import Link
 from gateway.network.zones import Zone
+from host.server import parse_server
 from uplink.config.route import RouteConfig, RouteNeighbourConfig
-from uplink.config.server import parse_server
 from uplink.reading import AnyRoute
 
 
@@ -49,7 +49,7 @@ class Site:
 
     def server_of(self, route: RouteConfig) -> str:
         """Returns the URL of a route's broker, the same for all routes that lead there from any gateway."""
-        server = parse_server(route.broker, may_be_local=True)
+        server = parse_server(route.broker)
         if server.socket:
             return f"{server} at {self.name}"
         own = f" at {self.name}" if is_loopback(server.host) else ""  # each machine has a broker of its own there

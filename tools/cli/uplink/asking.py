@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.config.load import DEFAULT_PATH, load
-from gateway.errors import GatewayError
+from host.errors import HostError
 from tools.cli.failure import fail, failing_on
 from uplink.control import ControlFailed, ask
 
@@ -22,7 +22,7 @@ def answer(command: str, config: Path, do: str, route: str = "", file: str = "",
     Ends the command with exit code 2 if the configuration cannot be read, and with 1 if no gateway runs or it cannot do
     what it is asked.
     """
-    with failing_on(GatewayError, command=command):
+    with failing_on(HostError, command=command):
         gateway_config, _ = load(config)
     try:
         return ask(Path(gateway_config.store.path), do, route, file, **keys)

@@ -11,13 +11,13 @@ from typing import Annotated
 
 import typer
 
+from host.server import parse_server
 from tools.cli.failure import fail, failing_on
 from tools.lab.check.custody import FAIL, CustodyTrial, Finding
 from tools.lab.check.outcome import Failed, NoBroker
 from tools.lab.check.runner import knock
 from tools.lab.check.subject import Address
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
-from uplink.config.server import parse_server
 
 MESSAGES_USUAL, MESSAGES_QUICK = 5000, 1500
 
@@ -42,9 +42,7 @@ def central(
 ) -> None:
     """Try whether a broker may have custody of a gateway's messages."""
     try:
-        server = parse_server(url)
-        if server.path:
-            raise ValueError(f"{url!r}, expected mqtt:// or mqtts://")
+        server = parse_server(url, ("mqtt", "mqtts"))
         tls = ssl.create_default_context(cafile=ca) if server.is_encrypted else None
     except ssl.SSLError as error:
         fail("check central", f"{ca}: expected certificates of authorities in PEM: {error.reason}", 2)

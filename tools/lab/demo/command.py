@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from cloud import open_session, open_views
+from host.server import parse_server
 from tools.cli.paths import cache_directory
 from tools.lab.demo import chart
 from tools.lab.demo.faults import draw_faults
@@ -23,7 +24,6 @@ from tools.lab.demo.site import DEVICES, QOS, Broker, Site
 from tools.lab.demo.verdict import judge
 from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.process import ProcessFailed
-from uplink.config.server import parse_server
 
 READINGS = 6_000
 QUICK_READINGS = 1_500
@@ -74,9 +74,7 @@ def _central(broker: str | None) -> Broker | None:
     if broker is None:
         return None
     try:
-        server = parse_server(broker)
-        if server.is_encrypted or server.path:
-            raise ValueError(f"broker: {broker!r}, expected mqtt://: the demo speaks neither TLS nor WebSocket")
+        server = parse_server(broker, ("mqtt",))
         return Broker(server.host, server.port)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--broker") from None

@@ -89,7 +89,7 @@ def test_what_cannot_be_tried_is_said_in_a_line() -> None:
     for url, said in (
         (f"mqtt://{HOST}:{free_port()}", b": Connection refused"),
         ("http://broker", b"expected mqtt://"),
-        ("ws://broker", b"expected mqtt:// or mqtts://"),
+        ("ws://broker", b"expected mqtt://host:port or mqtts://host:port"),
         ("mqtts://broker --ca absent.pem", b"absent.pem: No such file or directory"),
     ):
         done = holdfast("check", "central", *url.split())

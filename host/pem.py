@@ -5,10 +5,11 @@ import re
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
 
-from gateway.config.load import read_file
-from gateway.errors import ConfigError
+from host.errors import ConfigError
+from host.files import read_file
 
 PEM_BLOCK = re.compile(rb"-----BEGIN (CERTIFICATE|X509 CRL)-----\s(.*?)-----END", re.DOTALL)
 UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
@@ -16,8 +17,8 @@ SOON = timedelta(days=14)
 DER_INTEGER, DER_SEQUENCE, DER_UTC_TIME, DER_TIME, DER_VERSION = 0x02, 0x30, 0x17, 0x18, 0xA0
 
 
-def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
-    """Loads the gateway's certificate with the intermediate ones, and its key. Raises ConfigError."""
+def load_own(context: ssl.SSLContext, certificate: str | Path, key: str | Path) -> None:
+    """Loads a program's own certificate with the intermediate ones, and its key. Raises ConfigError."""
     for path in (certificate, key):
         read_file(path)
     try:
@@ -30,7 +31,7 @@ def load_own(context: ssl.SSLContext, certificate: str, key: str) -> None:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def load_authorities(context: ssl.SSLContext, path: str) -> None:
+def load_authorities(context: ssl.SSLContext, path: str | Path) -> None:
     """Loads the certificates of the authorities that are trusted. Raises ConfigError."""
     _load(context, path, "x509_ca", "certificates of authorities in PEM")
 
@@ -130,7 +131,7 @@ def _time_of(tag: int, content: bytes) -> datetime:
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 
 
-def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
+def _load(context: ssl.SSLContext, path: str | Path, kind: str, expected: str) -> None:
     read_file(path)
     before = context.cert_store_stats()[kind]
     try:
@@ -142,4 +143,4 @@ def _load(context: ssl.SSLContext, path: str, kind: str, expected: str) -> None:
 
 
 def _refuse_encrypted() -> str:
-    raise ValueError("the key is encrypted; a gateway cannot ask for its password when it starts")
+    raise ValueError("the key is encrypted; the program cannot ask for its password when it starts")

@@ -7,7 +7,10 @@ import re
 import ssl
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
+
+from host.pem import load_authorities, load_own
 
 Version = Literal["1.0", "1.1", "1.2", "1.3"]
 
@@ -61,6 +64,35 @@ def choose(context: ssl.SSLContext, minimum: Version = "1.2", ciphers: str | Non
     if ciphers is None:
         ciphers = ":".join((*SUITES, *OLD_SUITES, OLD_LEVEL) if minimum in OLD else SUITES)
     context.set_ciphers(f"{LEVEL}:{ciphers}:{NEVER}")
+
+
+def make_client_context(
+    ca: str | Path | None,
+    certificate: str | Path | None,
+    key: str | Path | None,
+    *,
+    minimum: Version = "1.2",
+    ciphers: str | None = None,
+) -> ssl.SSLContext:
+    """Returns a context for which the server's certificate has to be for its host name.
+
+    Args:
+        ca: the certificates of the authorities by which the server is known, in PEM; None: those of the system.
+        certificate, key: the client's own certificate with the intermediate ones, and its key, in PEM; None without.
+        minimum, ciphers: as for ``choose``.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    choose(context, minimum, ciphers)
+    if ca is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        load_authorities(context, ca)
+    if certificate is not None and key is not None:
+        load_own(context, certificate, key)
+    return context
 
 
 def errors_in(minimum: Version, ciphers: str | None) -> Iterator[str]:

@@ -1,0 +1,4 @@
+"""What every program of ours that runs on CPython asks of its machine: servers by URL, password files, PEM files, TLS.
+
+The gateway, its routes, the lander and the commands import it; boards do not.
+"""
