@@ -34,9 +34,10 @@ from gateway.store import (
     Delivery,
     DeliveryRun,
     Grant,
+    GroupCursor,
+    LaneCursor,
     MessageLog,
     Piece,
-    RunCursor,
     drops,
     grant_by,
     grants_apart,
@@ -371,17 +372,17 @@ class Sender:
         if isinstance(cursor, RetainedCursor):
             return await cursor.fetch()
         room = self._window.protocol.send_quota or 1
-        if source.shared and isinstance(cursor, Cursor):
+        if isinstance(cursor, GroupCursor):
             reservation.needs(0)  # it may take long until messages come
             return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
         most = min(FETCH_MOST, room)
-        if isinstance(cursor, RunCursor) and self._window.run_qos_max and not source.again:
+        if isinstance(cursor, LaneCursor) and self._window.run_qos_max and not source.again:
             return await cursor.fetch_pieces(most, most, self._window.run_qos_max)
         return await cursor.fetch_now(most)
 
     def _send_runs(self, source: Source, pieces: Sequence[Piece]) -> list[Delivery]:
         """Sends the runs at the beginning, each in one piece; returns the other deliveries."""
-        if not isinstance(source.cursor, RunCursor):
+        if not isinstance(source.cursor, LaneCursor):
             return cast("list[Delivery]", pieces)
         deliveries: list[Delivery] = []
         for piece in pieces:
@@ -534,11 +535,11 @@ class Sender:
         if self._is_superseded(source, delivery.message):
             pass
         elif not self._window.may_receive(delivery.message.topic):
+            if isinstance(cursor, GroupCursor):
+                source.held.discard(delivery.packet_identifier)
+                cursor.refuse(delivery)
+                return False
             if isinstance(cursor, Cursor):
-                if source.shared:
-                    source.held.discard(delivery.packet_identifier)
-                    cursor.refuse(delivery)
-                    return False
                 self._window.drop(drops.FILTERED, delivery.message)
         elif (delivery.dup and not source.shared) or self._window.is_wanted(delivery.message):
             return True

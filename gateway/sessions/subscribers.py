@@ -16,7 +16,7 @@ from gateway.network.conditions import NO_CONDITIONS, Conditions
 from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
 from gateway.sessions.session import Session
-from gateway.store import GROUP_PREFIX, Cursor, Endings, MessageLog, drops, grant_by
+from gateway.store import GROUP_PREFIX, Cursor, Endings, GroupCursor, MessageLog, drops, grant_by
 from gateway.subscriptions import Subscription, size_of
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
@@ -39,7 +39,7 @@ class ShareGroup:
         self.members: OrderedDict[Session, None] = OrderedDict()
         # A share name has no slash, so the name is unique [MQTT-4.8.2-1].
         # Packet identifiers belong to each member: a member that acknowledges nothing stops no other one.
-        self.cursor = Cursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize)
+        self.cursor = GroupCursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize)
         self.cursor.may_be_taken = self._may_any_receive
         self._log = log
 
@@ -317,7 +317,7 @@ class Subscribers:
     def unfed_cursors(self, session: Session) -> list[Cursor]:
         """Returns the cursors of a session that feed no sender now."""
         groups = [self._groups[topic_filter] for topic_filter in session.shared]
-        unfed = [group.cursor for group in groups if not any(member.sender for member in group.members)]
+        unfed: list[Cursor] = [group.cursor for group in groups if not any(member.sender for member in group.members)]
         return unfed if session.sender else [session.cursor, *unfed]
 
     def reconsider_rights(self) -> None:

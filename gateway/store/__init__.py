@@ -24,18 +24,18 @@ from gateway.store.consumers.delivery import (
     grant_by,
     grants_apart,
 )
-from gateway.store.consumers.lanes import LaneCursor, hand_over
-from gateway.store.consumers.run_cursor import Piece, RunCursor
-from gateway.store.consumers.runs import DeliveryRun
-from gateway.store.consumers.selecting_cursor import SelectingCursor
+from gateway.store.consumers.group_cursor import GroupCursor
 from gateway.store.consumers.shares import Limit, OriginShares, TopicLimits, TopicShares
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch
-from gateway.store.left_out import LeftOut
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
-from gateway.store.refused import Refused
+from gateway.store.routes.hand_over import hand_over
+from gateway.store.routes.lane_cursor import LaneCursor, Piece
+from gateway.store.routes.left_out import LeftOut
+from gateway.store.routes.refused import Refused
+from gateway.store.routes.runs import DeliveryRun
 from gateway.store.seen import Seen, SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import shelf
 from gateway.store.sqlite.disk import describe_disk, words_of
@@ -65,6 +65,7 @@ __all__ = [
     "DeliveryRun",
     "Endings",
     "Grant",
+    "GroupCursor",
     "Handed",
     "LaneCursor",
     "LeftOut",
@@ -79,10 +80,8 @@ __all__ = [
     "ReasonToDrop",
     "Refused",
     "RefusedRow",
-    "RunCursor",
     "Seen",
     "SeenNote",
-    "SelectingCursor",
     "Shares",
     "Standing",
     "TopicLimits",

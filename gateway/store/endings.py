@@ -217,7 +217,7 @@ class Endings:
             cursor: the consumer's cursor, which still has its subscriptions.
             begun: positions of QoS 2 messages that are in flight to the consumer and not received yet.
         """
-        self._note(describe(cursor, self._log, {*cursor.handed_out, *begun}), cursor.rights)
+        self._note(describe(cursor, self._log, {*cursor.flight.positions(), *begun}), cursor.rights)
 
     def resubscribe(self, cursor: Cursor, subscriptions: list[Subscription]) -> None:
         """Gives a consumer other subscriptions. Messages that wait and that none of these matches leave ranges.
@@ -226,7 +226,7 @@ class Endings:
         subscriptions also match the messages in the log behind the oldest one
         that waits.
         """
-        log, description = self._log, describe(cursor, self._log, set(cursor.handed_out))
+        log, description = self._log, describe(cursor, self._log, set(cursor.flight.positions()))
         self._note(msgspec.structs.replace(description, kept=subscriptions), cursor.rights)
         for topic_filter in cursor.filters.keys() - {one.topic_filter for one in subscriptions}:
             cursor.unsubscribe(topic_filter)

@@ -38,11 +38,11 @@ from gateway.store.database import READ_BYTES_MAX, Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit, Witness, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
-from gateway.store.refused import RefusedMessages
+from gateway.store.routes.refused import RefusedMessages
+from gateway.store.routes.stored_routes import StoredRoutes
 from gateway.store.seen import Seen
 from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
-from gateway.store.stored_routes import StoredRoutes
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, DroppedRow, Epoch
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage

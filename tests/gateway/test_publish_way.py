@@ -48,7 +48,7 @@ async def test_a_publish_runs_through_each_file_of_the_page_and_few_others(tmp_p
             assert await publisher.read(len(puback)) == puback
             assert await subscriber.read(len(publish)) == publish
             subscriber.write(puback)
-            await until(lambda: not session.cursor.handed_out, "acknowledged")
+            await until(lambda: not session.cursor.flight.positions(), "acknowledged")
             rounds.append({name for name in entered if name.startswith((f"{ROOT}/gateway/", f"{ROOT}/wire/"))})
     files = set.intersection(*rounds[1:])  # the first PUBLISH to a topic goes the slow way
     assert [step for step in STEPS if str(ROOT / step) not in files] == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.message import Message
 from gateway.store import Delivery, Grant
-from gateway.store.consumers.runs import run_of
+from gateway.store.routes.runs import run_of
 from tests.gateway.store.support import random_batch
 from uplink.outlet.batch import BatchPacker, batch_topic, messages_in
 from wire.bulk.column_batch import SIZE_MAX, BatchMessage, decode_batch

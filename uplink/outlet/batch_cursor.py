@@ -2,7 +2,7 @@
 
 ::
 
-    RunCursor ─ messages ─► BatchPacker ─► BatchCursor ─ a delivery for each batch ─► Sender ─ PUBLISH ─► next broker
+    LaneCursor ─ messages ─► BatchPacker ─► BatchCursor ─ a delivery for each batch ─► Sender ─ PUBLISH ─► next broker
           ▲                                     │
           └──── all messages of the batch ──────┴◄──────── PUBACK, or a flow that has the batch durably
 """

@@ -28,7 +28,7 @@ async def skip_ahead(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> None:
         found = await log.read(position, wanted)
         for position, message in found:
             for cursor in log.audience.takers(message.topic).keys() & waiting:
-                if cursor.is_next(position, message):
+                if position > cursor.unread_from and cursor.takes(position, message):
                     cursor.go_past(position - 1)
                     waiting.discard(cursor)
             if slice_.is_over:
@@ -47,7 +47,7 @@ async def count_backlogs(log: LogReader[Cursor], cursors: Iterable[Cursor]) -> N
     counted, slice_ = set(cursors), Slice()
     walk = Walk(min((cursor.waiting_from for cursor in counted), default=log.head), log.head)
     for cursor in counted:
-        cursor.begin_to_count(walk)
+        cursor.tally.begin(walk, cursor.flight.sizes())
     try:
         async for first, part in _waiting(log, counted, walk):
             last = first + part.count - 1

@@ -6,33 +6,31 @@ identifier (n - 1) % 65535 + 1, so that a restart gives the same messages the sa
 the state about once a second: after a crash some acknowledged messages come again, and none is missed.
 
 When a message is stored that matches a subscription, the cursor notes that its position has to be read (``ranges``).
-Later it reads the message, hands it out (``_unacknowledged``), and waits for its acknowledgement. If the connection
-ends before, it hands the message out again (``redeliver``), unless a full store has evicted it.
+Later it reads the message, hands it out (`InFlight`), and waits for its acknowledgement. If the connection ends before,
+it hands the message out again (``redeliver``), unless a full store has evicted it.
 """
 
 import asyncio
 import sys
-from collections import OrderedDict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from gateway.loop.pace import Slice, in_slices
-from gateway.loop.signals import Signal
 from gateway.message import Message, content_sizes
 from gateway.store.consumers.delivery import (
     Backlog,
     Delivery,
     Grant,
+    InFlight,
     RangeSet,
     ReasonToDrop,
-    Subscriptions,
     count_at_once,
     keep,
 )
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
-from gateway.store.consumers.redelivery import InFlight, Redelivery
-from gateway.store.consumers.taker import Rights, Taker, everything
-from gateway.store.consumers.tally import Tally, Walk, identifiers_used
+from gateway.store.consumers.taker import Rights, Subscriptions, Taker
+from gateway.store.consumers.tally import Tally
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, FILTERED
 from gateway.store.tables.evicted import EvictedMessage
@@ -40,12 +38,13 @@ from gateway.store.tables.log_rows import Part, is_qos_0
 from gateway.subscriptions import Subscription
 
 PACKET_IDENTIFIERS = 65535
-HELD_BACK_MOST = 1000  # topic names; with more of them a share group reads no further
 READ_LEAST, READ_MOST = 32, 1024  # messages read at once: some are for other consumers
 KINDS_MOST = 16  # of messages that are handed out together, since each asks the subscriptions once
 
 Kind = tuple[str, int, bool]
 """Topic name, QoS and retain flag: on them alone a grant depends usually."""
+HoldsBack = Callable[[int, Message], bool]
+"""Holds the new message at a position back, or drops it; returns False for one that is handed out."""
 
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
 
@@ -61,14 +60,16 @@ class Cursor(Taker):
         window: most deliveries without an acknowledgement; it may be changed. If it exceeds 65535, identifiers go on
             beyond that, and the caller chooses others for a connection.
         always_counts: whether it always counts its backlog; then the limits of queues do not hold for it.
+        ranges: where its messages may wait, None: in a set of its own.
+        flight: its deliveries without an acknowledgement, None: single ones alone.
 
-    ``rights`` are the access rules. ``may_be_taken`` says whether any member of its share group may have a topic name,
-    ``reason_to_drop``, asked once for each message, why it is dropped instead of handed out. ``tally`` counts the
-    backlog. A task that holds ``fetching`` keeps messages from being handed out. ``takes_qos_0``: a subscription does.
-    Messages of the publishers ``not_from`` are not for it. ``offered`` is called with each message of QoS 0 that a
-    route's cursor takes as it comes. ``passed`` are positions of messages that QoS 2 flows took before the start, while
-    earlier ones waited. ``takes_new``: messages that are stored from now on may be for it. ``saves_each_move``: its
-    place is saved even if it only passes messages.
+    ``flight`` has its deliveries, ``rights`` are the access rules. ``reason_to_drop`` says, asked once for each
+    message, why it is dropped instead of handed out. ``tally`` counts the backlog. A task that holds ``fetching`` keeps
+    messages from being handed out. ``held_back`` are messages that a share group's cursor holds back. ``takes_qos_0``:
+    a subscription does. Messages of the publishers ``not_from`` are not for it. ``offered`` is called with each message
+    of QoS 0 that a route's cursor takes as it comes. ``passed`` are positions of messages that QoS 2 flows took before
+    the start, while earlier ones waited. ``takes_new``: messages that are stored from now on may be for it.
+    ``saves_each_move``: its place is saved even if it only passes messages.
 
     Raises:
         ValueError: the consumer has a cursor already.
@@ -78,10 +79,10 @@ class Cursor(Taker):
 
     # What most cursors never change stands here: an object of more than 29 attributes takes 1.3 kB more.
     takes_new = True
+    held_back = HeldBack()
     reason_to_drop: ReasonToDrop | None = None
     offered: Callable[[Message], None] | None = None
     _wake: Callable[[], None] | None = None
-    _changes = _considered = 0  # of the members' access rules
 
     def __init__(
         self,
@@ -92,19 +93,19 @@ class Cursor(Taker):
         durable: bool = True,
         window: int = PACKET_IDENTIFIERS,
         always_counts: bool = False,
+        ranges: RangeSet | None = None,
+        flight: InFlight | None = None,
     ) -> None:
         self.consumer, self.durable = consumer, durable
         self.filters, self.rights = Subscriptions(), Rights()
-        self.may_be_taken: Callable[[str], bool] = everything
         self.always_counts = always_counts
         self.tally = Tally(always_counts or log.counts_backlogs, log.topic_shares())
         self._log, self.window = log, window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
-        self._unacknowledged: OrderedDict[int, InFlight] = OrderedDict()
-        self.held_back = HeldBack()
-        self.ranges, self._read = self._range_set(), 0
+        self.flight = InFlight() if flight is None else flight
+        self.ranges, self._read = RangeSet() if ranges is None else ranges, 0
         self._read, self._taken = log.attach(self)
         passed = log.passed(consumer) if durable else ()
         self.passed = {one: None for one in passed if one > self._read}  # a set takes more memory
@@ -114,12 +115,7 @@ class Cursor(Taker):
             self.read_again(self._read)
             self.tally.stop()  # until it is counted
             self.tally.noticed = Backlog(log.count_behind(self._read))  # their size is unknown
-        self._to_redeliver = Redelivery()
-        self._evicted: dict[int, EvictedMessage] = {}  # evicted messages in flight, by packet identifier
-        self._late: dict[int, int] = {}  # positions of deliveries that were held back before, by packet identifier
-        self._refused: dict[int, str] = {}  # topic names of refused deliveries, by packet identifier
-        self._news = Signal()
-        self._fetch_queue, self.fetching = asyncio.Lock(), asyncio.Lock()
+        self.fetching = asyncio.Lock()
 
     def note_left(self, head: int) -> None:  # its client left when this was the newest position
         self._dup_up_to = (min(head, self._dup_up_to[0]), self._dup_up_to[1])
@@ -137,33 +133,27 @@ class Cursor(Taker):
     @property
     def position(self) -> int:
         """All messages up to here are acknowledged, or not for this consumer."""
-        if not self._unacknowledged:
+        flight = self.flight
+        if not flight.entries:
             return max(self._log.gone, self.waiting_from)
-        oldest = next(iter(self._unacknowledged.values()))[0]
-        if self._late or self.held_back:
-            oldest = min(oldest, self.waiting_from + 1, *self._late.values())
+        oldest = min(flight.oldest, self.waiting_from + 1) if self.held_back else flight.oldest
         return max(self._log.gone, oldest - 1)
 
     @property
     def count(self) -> int:
         """How many messages up to ``position`` this consumer has taken in its life, evicted ones in flight included."""
-        behind = (taken for position, _, _, taken in self._unacknowledged.values() if position > self._log.gone)
+        entries = self.flight.entries.values()
+        behind = (taken for position, _, _, taken in entries if position > self._log.gone)
         return next(behind, self._taken)
-
-    @property
-    def handed_out(self) -> list[int]:
-        """The positions of deliveries without an acknowledgement."""
-        return [position for position, *_ in self._unacknowledged.values()]
 
     def place_of(self, packet_identifier: int) -> Place:
         """Returns position and number of a delivery without an acknowledgement. Raises KeyError."""
-        position, _, _, taken = self._unacknowledged[packet_identifier]
-        return position, taken + 1
+        return self.flight.place_of(packet_identifier)
 
     @property
     def unsubscribed(self) -> list[int]:
         """Positions of deliveries whose subscription may have ended since [MQTT-3.10.4-3]."""
-        return self.handed_out if self._unsubscribed_up_to > self.position else []
+        return self.flight.positions() if self._unsubscribed_up_to > self.position else []
 
     @property
     def unread_from(self) -> int:
@@ -189,56 +179,11 @@ class Cursor(Taker):
         """
         self.rights.change(before, self.unread_from, self._log.head)
 
-    async def fetch(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
-        """Waits, then returns up to ``limit`` deliveries, at least one, which this group member ``may_have``. Raises
+    async def fetch_now(self, limit: int) -> list[Delivery]:
+        """Returns up to ``limit`` deliveries, none if none waits; ``wake_with`` tells when to try again. Raises
         sqlite3.Error."""
-        while True:
-            async with self._fetch_queue:  # the members of a share group take turns
-                while not (deliveries := await self.fetch_now(limit, may_have)):
-                    if self._refused or self.held_back:
-                        break
-                    await self._news.wait()
-            if deliveries:
-                return deliveries
-            await self._news.wait()  # all waiting messages are for other members
-
-    async def fetch_now(self, limit: int, may_have: Callable[[str], bool] = everything) -> list[Delivery]:
-        """Does the same without waiting: the result may be empty, and ``wake_with`` tells when to try again."""
         async with self.fetching:
-            self._news.clear()
-            if may_have is everything:
-                return await self._take_redelivered(limit) or await self._take_new(limit, may_have)
-            self._offer_refused(may_have)
-            while returned := await self._take_redelivered(limit):
-                for delivery in returned:
-                    if not may_have(delivery.message.topic):
-                        self.refuse(delivery)
-                if chosen := [delivery for delivery in returned if may_have(delivery.message.topic)]:
-                    return chosen
-            return await self._take_held_back(limit, may_have) or await self._take_new(limit, may_have)
-
-    def refuse(self, delivery: Delivery) -> None:
-        """The member that fetched a delivery may not have it: it waits for another member that may, if there is one."""
-        if delivery.packet_identifier in self._evicted:
-            self._lose_for_good([delivery.packet_identifier])
-        elif self.may_be_taken(delivery.message.topic):
-            self._refused[delivery.packet_identifier] = delivery.message.topic
-            self._tell()
-        else:
-            self._log.drop(FILTERED, self.consumer, delivery.message)
-            self.acknowledge(delivery.packet_identifier)
-
-    def reconsider(self) -> None:
-        """The members' access rules have changed."""
-        self._changes += 1
-        self._tell()
-
-    def _offer_refused(self, may_have: Callable[[str], bool]) -> None:
-        """Hands refused deliveries out again that the fetching member may have, or that no member may have any more."""
-        for packet_identifier, topic in list(self._refused.items()):
-            if may_have(topic) or not self.may_be_taken(topic):
-                del self._refused[packet_identifier]
-                self.redeliver([packet_identifier])
+            return await self._take_redelivered(limit) or await self._take_new(limit)
 
     def wake_with(self, wake: Callable[[], None] | None) -> None:
         """Calls this, from now on, whenever ``fetch_now`` may have deliveries, and now."""
@@ -246,24 +191,17 @@ class Cursor(Taker):
         self._tell()
 
     def _tell(self) -> None:
-        self._news.set()
-        if self._wake is not None and (self.unread_from < self._log.head or self._to_redeliver.waiting):
+        if self._wake is not None and self.has_waiting:
             self._wake()
 
-    def acknowledge(self, packet_identifier: int) -> bool:
-        """A delivery arrived; returns whether it was on the way."""
-        return self.acknowledge_all([packet_identifier]) > 0
+    @property
+    def has_waiting(self) -> bool:
+        """Whether messages may wait that were not handed out, or were handed back."""
+        return self.unread_from < self._log.head or bool(self.flight.waiting)
 
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
         """Deliveries arrived; returns how many of them were on the way."""
-        pop = self._unacknowledged.pop
-        found = [pop(packet_identifier, None) for packet_identifier in packet_identifiers]
-        arrived = [one for one in found if one is not None]
-        if self._late or self._evicted:
-            for packet_identifier in packet_identifiers:
-                self._late.pop(packet_identifier, None)
-                if evicted := self._evicted.pop(packet_identifier, None):
-                    evicted.arrived()
+        arrived = self.flight.take(packet_identifiers)
         if arrived:
             self.tally.note_arrived(arrived)
             self._tell()
@@ -273,8 +211,8 @@ class Cursor(Taker):
     def redeliver(self, packet_identifiers: Iterable[int]) -> None:
         """Hands deliveries out again before any new message, as duplicates; evicted ones leave ranges instead."""
         again = set(packet_identifiers)
-        self._lose_for_good([*again & self._evicted.keys()])
-        self._to_redeliver.add(again, self._unacknowledged)
+        self._lose_for_good(again)
+        self.flight.redeliver(again)
         self._tell()
 
     def lose(
@@ -283,24 +221,18 @@ class Cursor(Taker):
         """The log evicts messages, by position, up to ``last``: their deliveries may arrive, but do not come again.
         ``note_evicted`` makes the object that learns how the delivery of one ends.
         """
-        back = self._to_redeliver.packet_identifiers | self._refused.keys()
-        for packet_identifier, (position, *_) in self._unacknowledged.items():
-            if position > last and not self._late:
-                break
-            if position in messages:
-                self._evicted[packet_identifier] = note_evicted(self.consumer, messages[position])
-        self._lose_for_good([*back & self._evicted.keys()])
+        self.flight.lose(messages, last, partial(note_evicted, self.consumer))
+        self._lose_for_good(self.flight.to_redeliver)
 
-    def _lose_for_good(self, packet_identifiers: Sequence[int]) -> None:
-        """Evicted deliveries can no longer arrive."""
-        for packet_identifier in packet_identifiers:
-            self._refused.pop(packet_identifier, None)
-            self._evicted.pop(packet_identifier).lost()
-        self.acknowledge_all(packet_identifiers)
+    def _lose_for_good(self, packet_identifiers: set[int]) -> None:
+        """The evicted deliveries among these can no longer arrive."""
+        if lost := [*packet_identifiers & self.flight.evicted.keys()]:
+            self.flight.give_up(lost)
+            self.acknowledge_all(lost)
 
     def notice(self, first: int, last: int, size: int) -> None:
         """The log has stored messages: some between two positions may be for this consumer."""
-        if self.ranges.behind(self._read) is None and not (self._unacknowledged or self.held_back):
+        if self.ranges.behind(self._read) is None and not (self.flight.entries or self.held_back):
             self.tally.noticed = Backlog()
         self._read = min(self._read, first - 1)
         self.ranges.add(first, last)
@@ -309,12 +241,9 @@ class Cursor(Taker):
 
     def read_again(self, position: int) -> None:
         """Other messages than before may be for this consumer behind a position."""
-        self._read, self.ranges = min(self._read, position), self._range_set()
+        self._read = min(self._read, position)
+        self.ranges.clear()
         self.ranges.add(self._read + 1, self._log.head)
-
-    def is_next(self, position: int, message: Message) -> bool:
-        """Whether a message behind ``unread_from`` is for this consumer."""
-        return position > self.unread_from and self.takes(position, message)
 
     def all_wait_behind(self, position: int) -> int | None:
         """Returns the position behind which all of its messages but those of QoS 0 wait, None if it is not known."""
@@ -330,25 +259,17 @@ class Cursor(Taker):
 
     def is_waiting_for(self, position: int, message: Message) -> bool:
         """Whether a message waits to be handed out, and was not taken by a QoS 2 flow."""
-        is_here = self.is_next(position, message) or self.held_back.holds(position, message.topic)
-        return is_here and position not in self.passed
+        is_ahead = position > self.unread_from and self.takes(position, message)
+        return (is_ahead or self.held_back.holds(position, message.topic)) and position not in self.passed
 
     def go_past(self, position: int) -> None:
         """No message up to a position is for this consumer."""
         self._read = max(self._read, position)
 
-    def begin_to_count(self, walk: Walk) -> None:
-        """Counts from now on; a walk through the log adds the messages that wait now."""
-        self.tally.begin(walk, (size for _, _, size, _ in self._unacknowledged.values()))
-
     async def discard_oldest(self, is_enough: Callable[[Backlog], bool], drops: ReasonToDrop = keep) -> None:
         """Drops the oldest waiting messages until the backlog is small enough, then those with a reason to drop."""
         drops = self.tally.drops(drops) or keep
         async with self.fetching:
-            while self.held_back and self.backlog is not None and not is_enough(self.backlog):
-                for position, message in await self._read_held_back(self.held_back, 1):
-                    self._drop(EVICTED, position, message)
-            await self._discard_held_back()
             while upcoming := await self._upcoming(1):
                 async for position, message in in_slices(upcoming):
                     if position in self.passed:  # a QoS 2 flow has it: it does not wait
@@ -360,13 +281,6 @@ class Cursor(Taker):
                             return
                         self._drop(reason, position, message)
                     self._read = position
-
-    async def _discard_held_back(self) -> None:
-        """Drops the oldest messages that were held back while their shares are beyond a limit."""
-        drops = self.tally.drops(None)
-        while drops and (over := {topic for topic in self.held_back if drops(Message(topic, b""))}):
-            for position, message in await self._read_held_back(over, 1):
-                self._drop(EVICTED, position, message)
 
     def _drop(self, reason: str, position: int, message: Message) -> None:
         """Drops a waiting message, and notes it."""
@@ -391,12 +305,11 @@ class Cursor(Taker):
                 async for position, message in in_slices(one for one in messages if self.is_waiting_for(*one)):
                     self._miss(position, message)
             self._read = max(self._read, last)
-            self._move_on(last, self.held_back)
 
     def close(self) -> None:
         """Leaves the log; a durable consumer keeps its place, and the messages behind it."""
         self.closed, self.takes_new = True, False
-        self._lose_for_good(list(self._evicted))
+        self._lose_for_good(set(self.flight.evicted))
         self._log.audience.dismiss(self)
         self._log.detach(self)
 
@@ -406,106 +319,44 @@ class Cursor(Taker):
         self._log.forget(self.place)
 
     async def _take_redelivered(self, limit: int) -> list[Delivery]:
-        while self._to_redeliver.waiting:
-            first = self._to_redeliver.first
+        flight = self.flight
+        while flight.waiting:
+            first = flight.waiting_from
             found = dict(await self._log.read(first - 1, max(limit, READ_LEAST)))
-            deliveries, gone = self._to_redeliver.take(first, found, limit, self._unacknowledged)
+            deliveries, gone = flight.take_again(first, found, limit)
             self.acknowledge_all(gone)
             if deliveries:
                 return deliveries
         return []
 
-    async def _take_held_back(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
-        """Hands out held-back messages that the fetching member may have, and drops what no member may have."""
-        changes = self._changes
-        if changes != self._considered:
-            untaken = {topic for topic in self.held_back if not self.may_be_taken(topic)}
-            while dropped := await self._read_held_back(untaken, READ_MOST):
-                for position, message in dropped:
-                    self._drop(FILTERED, position, message)
-            self._considered = changes
-        await self._discard_held_back()
-        wanted = {topic for topic in self.held_back if may_have(topic)}
-        deliveries = []
-        for position, message in await self._read_held_back(wanted, limit):
-            if (grant := self.grant(position, message)) is not None:
-                deliveries.append(self._deliver(position, message, grant))
-                self._late[deliveries[-1].packet_identifier] = position
-        return deliveries
-
-    def _deliver(self, position: int, message: Message, grant: Grant) -> Delivery:
-        packet_identifier = self._taken % self._identifiers + 1
-        self._unacknowledged[packet_identifier] = position, grant, message.content_size, self._taken
-        self.tally.note_handed_out(position, message)
-        self._taken += 1
-        return Delivery(position, packet_identifier, message, False, *grant, self._taken)
-
-    async def _read_held_back(self, topics: Container[str], limit: int) -> list[tuple[int, Message]]:
-        """Reads up to ``limit`` messages of some topics that were held back, and removes them from the set."""
-        waiting: list[tuple[int, Message]] = []
-        wanted, slice_ = max(limit, READ_LEAST), Slice()
-        while not waiting and (first := self.held_back.next_of(topics)) is not None:
-            found = await self._log.read(first - 1, wanted)
-            at = found[-1][0] if found else self._log.head
-            for position, message in found:
-                if message.topic in topics and self.held_back.holds(position, message.topic):
-                    if position in self.passed:
-                        del self.passed[position]
-                        self._taken += 1
-                    elif position > self._log.gone:
-                        waiting.append((position, message))
-                    else:
-                        self._miss(position, message)
-                if len(waiting) == limit:
-                    at = position
-                    break
-            self._move_on(at, topics)
-            wanted = min(2 * wanted, READ_MOST)
-            if not waiting and slice_.is_over:
-                await slice_.give_way()
-        return waiting
-
-    def _move_on(self, position: int, topics: Container[str]) -> None:
-        """Removes messages of some topics from the set, up to a position."""
-        if self.held_back.move_on(position, topics):
-            self._news.set()
-
-    def _holds_back(self, position: int, message: Message, may_have: Callable[[str], bool]) -> bool:
-        """Holds a new message back, or drops it, unless the member may have it and no earlier one waits."""
-        topic = message.topic
-        if topic not in self.held_back and (may_have(topic) or position in self.passed):
-            return False
-        if topic in self.held_back or self.may_be_taken(topic):
-            self.held_back.extend(position, topic)
-        else:
-            self._drop(FILTERED, position, message)
-        self._news.set()
-        return True
-
-    async def _take_new(self, limit: int, may_have: Callable[[str], bool]) -> list[Delivery]:
+    async def _take_new(self, limit: int, holds_back: HoldsBack | None = None) -> list[Delivery]:
         deliveries: list[Delivery] = []
-        while not deliveries and len(self.held_back) < HELD_BACK_MOST:
-            used = identifiers_used(self._unacknowledged, self._taken)
-            limit = min(limit, self.window - used)
-            if limit <= 0 or not (upcoming := await self._upcoming(limit)):
+        while not deliveries:
+            used = self.flight.used(self._taken)
+            room = self._room(limit, used)
+            if room <= 0 or not (upcoming := await self._upcoming(room)):
                 break
-            deliveries = self._hand_out(upcoming[: self._identifiers - used], limit, may_have)
+            deliveries = self._hand_out(upcoming[: self._identifiers - used], room, holds_back)
             if not deliveries:
                 await asyncio.sleep(0)  # reads from memory do not suspend
         return deliveries
 
+    def _room(self, limit: int, used: int) -> int:
+        """Returns how many new messages may be handed out while as many packet identifiers are in use."""
+        return min(limit, self.window - used)
+
     def _hand_out(
-        self, upcoming: list[tuple[int, Message]], limit: int, may_have: Callable[[str], bool]
+        self, upcoming: list[tuple[int, Message]], limit: int, holds_back: HoldsBack | None = None
     ) -> list[Delivery]:
         deliveries, sizes = list[Delivery](), content_sizes([message for _, message in upcoming])
         count = count_at_once(sizes)
         upcoming, sizes = upcoming[:count], sizes[:count]
         grants: dict[Kind, Grant | None] = {}
         (head, dup_up_to), taken = self._dup_up_to, self._taken
-        usual_from, passed, unacknowledged = self._usual_from, self.passed, self._unacknowledged
+        usual_from, passed, in_flight = self._usual_from, self.passed, self.flight.entries
         drops, tells = self.tally.drops(self.reason_to_drop), self.tally.notes_hand_outs
         not_from, changed = self.not_from, self.rights.changed
-        looks_at_each = drops is not None or tells or passed or not_from or may_have is not everything
+        looks_at_each = drops is not None or tells or passed or not_from or holds_back is not None
         if not looks_at_each and (together := self._hand_out_together(upcoming[:limit], sizes[:limit])):
             return together
         slice_ = Slice()
@@ -525,7 +376,7 @@ class Cursor(Taker):
                 if position > usual_from:
                     grants[kind] = grant
             self._read = position
-            if grant is None or (may_have is not everything and self._holds_back(position, message, may_have)):
+            if grant is None or (holds_back is not None and holds_back(position, message)):
                 continue
             if position in passed:
                 del passed[position]
@@ -537,7 +388,7 @@ class Cursor(Taker):
                 if tells:
                     self.tally.note_handed_out(position, message)
                 packet_identifier = taken % self._identifiers + 1
-                unacknowledged[packet_identifier] = position, grant, message.content_size, taken
+                in_flight[packet_identifier] = position, grant, message.content_size, taken
                 dup = position <= head and taken < dup_up_to
                 deliveries.append(_new(Delivery, (position, packet_identifier, message, dup, *grant, taken + 1)))
             taken += 1  # also if it is not handed out: later messages keep their identifiers over a restart
@@ -562,7 +413,7 @@ class Cursor(Taker):
         identifiers = [number % self._identifiers + 1 for number in numbers]
         granted = [grants[kind] for kind in kinds]
         in_flight = zip(positions, granted, sizes, numbers, strict=True)
-        self._unacknowledged.update(zip(identifiers, in_flight, strict=True))
+        self.flight.entries.update(zip(identifiers, in_flight, strict=True))
         self._read, self._taken = positions[-1], numbers.stop
         columns = zip(positions, identifiers, messages, granted, numbers, strict=True)
         return [
@@ -595,6 +446,3 @@ class Cursor(Taker):
     def end_of_stretch(self, position: int) -> int:
         """Returns up to which position all or no messages are for this consumer's lane."""
         return sys.maxsize
-
-    def _range_set(self) -> RangeSet:
-        return RangeSet()

@@ -1,16 +1,21 @@
-"""A message as a consumer gets it, by its subscriptions."""
+"""Deliveries: messages as a consumer gets them, by its subscriptions, and which have no acknowledgement yet.
 
+Deliveries are handed out again when the connection on which they were sent has ended. A full store may evict their
+messages meanwhile: such a delivery may still arrive, but does not come again.
+"""
+
+import heapq
 import sys
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
 from gateway.message import Message
-from gateway.selectors import Selector, parse_selector, passing
+from gateway.store.tables.evicted import EvictedMessage
 from gateway.subscriptions import Subscription
-from wire.topics import matches
 
 ReasonToDrop = Callable[[Message], str | None]
 """Returns why a message that waits is dropped, None: it is not."""
@@ -101,60 +106,116 @@ def grants_apart(subscriptions: Sequence[Subscription], message: Message, own: G
     return [grants[0]._replace(qos=own.qos), *grants[1:]]
 
 
-class Subscriptions(dict[str, Subscription]):
-    """A consumer's subscriptions, by topic filter."""
+Entry = tuple[int, Grant, int, int]
+"""A delivery without an acknowledgement: position, grant, size, and how many messages were taken before it."""
 
-    __slots__ = ("_newest_since", "_no_locals", "_selectors")
+
+class InFlight:
+    """A cursor's deliveries without an acknowledgement.
+
+    ``entries`` has them by packet identifier, in the order in which they were handed out: in the order of their
+    positions, but for those in ``late``, which has their positions. ``evicted`` are the ones whose messages a full
+    store has evicted. ``waiting`` is a heap of deliveries to hand out again, each as its position and its packet
+    identifier; some of them may have been acknowledged since.
+    """
+
+    __slots__ = ("entries", "evicted", "late", "waiting")
 
     def __init__(self) -> None:
-        super().__init__()
-        self._newest_since = self._no_locals = 0
-        self._selectors: dict[str, Selector] | None = None  # by topic filter; most consumers have none
+        self.entries: OrderedDict[int, Entry] = OrderedDict()
+        self.evicted: dict[int, EvictedMessage] = {}
+        self.late: dict[int, int] = {}
+        self.waiting: list[tuple[int, int]] = []
 
     @property
-    def usual_from(self) -> int:
-        """Behind this position, only the topic name decides which subscriptions a message matches."""
-        return sys.maxsize if self._no_locals or self._selectors else self._newest_since
+    def oldest(self) -> int:
+        """The lowest position. Raises StopIteration if there is no delivery."""
+        first = next(iter(self.entries.values()))[0]
+        return min(first, *self.late.values()) if self.late else first
 
-    def add(self, subscription: Subscription) -> None:
-        """Adds or replaces the subscription of a topic filter."""
-        self.remove(subscription.topic_filter)
-        self[subscription.topic_filter] = subscription
-        self._newest_since = max(self._newest_since, subscription.since)
-        self._no_locals += subscription.not_from is not None
-        if subscription.select:
-            selector = parse_selector(subscription.select)
-            self._selectors = {**(self._selectors or {}), subscription.topic_filter: selector}
+    @property
+    def waiting_from(self) -> int:
+        """The position of the next delivery that is handed out again. Raises IndexError."""
+        return self.waiting[0][0]
 
-    def remove(self, topic_filter: str) -> bool:
-        """Removes the subscription of a topic filter; returns whether there was one."""
-        subscription = self.pop(topic_filter, None)
-        if subscription is None:
-            return False
-        self._no_locals -= subscription.not_from is not None
-        if self._selectors is not None and subscription.select:
-            del self._selectors[topic_filter]
-            self._selectors = self._selectors or None
-        return True
+    @property
+    def to_redeliver(self) -> set[int]:
+        """The packet identifiers of the deliveries that are handed out again."""
+        return {packet_identifier for _, packet_identifier in self.waiting}
 
-    def granting(self, matching: Sequence[Subscription], position: int, message: Message) -> list[Subscription]:
-        """Returns those of the subscriptions matching its topic name that take a message."""
-        found = [
-            one
-            for one in matching
-            if (one.since < position or (one.earlier and _took_before(one, position, message.topic)))
-            and one.not_from != message.publisher
-        ]
-        if self._selectors is None:
-            return found
-        selectors = self._selectors
-        passes = passing([selectors[one.topic_filter] for one in found if one.select], message)
-        return [one for one in found if not one.select or next(passes)]
+    def used(self, taken: int) -> int:
+        """Returns how many packet identifiers are in use after ``taken`` messages; a dropped message takes one too."""
+        for _, _, _, before in self.entries.values():
+            return taken - before
+        return 0
 
+    def positions(self) -> list[int]:
+        """Returns the position of each delivery."""
+        return [position for position, *_ in self.entries.values()]
 
-def _took_before(subscription: Subscription, position: int, topic: str) -> bool:
-    """Whether a filter that a subscription has replaced took a message."""
-    return any(since < position and matches(one, topic) for one, since in subscription.earlier)
+    def sizes(self) -> list[int]:
+        """Returns the bytes of each delivery."""
+        return [size for _, _, size, _ in self.entries.values()]
+
+    def place_of(self, packet_identifier: int) -> tuple[int, int]:
+        """Returns position and number of a delivery. Raises KeyError."""
+        position, _, _, taken = self.entries[packet_identifier]
+        return position, taken + 1
+
+    def take(self, packet_identifiers: Sequence[int]) -> list[Entry]:
+        """Removes deliveries that have arrived; returns the ones that were here."""
+        pop = self.entries.pop
+        found = [pop(packet_identifier, None) for packet_identifier in packet_identifiers]
+        if self.late or self.evicted:
+            for packet_identifier in packet_identifiers:
+                self.late.pop(packet_identifier, None)
+                if evicted := self.evicted.pop(packet_identifier, None):
+                    evicted.arrived()
+        return [one for one in found if one is not None]
+
+    def lose(self, messages: dict[int, Message], last: int, note: Callable[[Message], EvictedMessage]) -> None:
+        """The log evicts messages, by position, up to ``last``. ``note`` makes what learns how a delivery ends."""
+        for packet_identifier, (position, *_) in self.entries.items():
+            if position > last and not self.late:
+                break
+            if position in messages:
+                self.evicted[packet_identifier] = note(messages[position])
+
+    def give_up(self, packet_identifiers: Iterable[int]) -> None:
+        """These evicted deliveries can no longer arrive."""
+        for packet_identifier in packet_identifiers:
+            self.evicted.pop(packet_identifier).lost()
+
+    def redeliver(self, packet_identifiers: set[int]) -> None:
+        """Deliveries are handed out again; others than those in flight are passed over."""
+        for packet_identifier in (packet_identifiers - self.to_redeliver) & self.entries.keys():
+            heapq.heappush(self.waiting, (self.entries[packet_identifier][0], packet_identifier))
+
+    def take_again(self, first: int, found: dict[int, Message], limit: int) -> tuple[list[Delivery], list[int]]:
+        """Takes the next deliveries that are handed out again, as far as the log was read for them.
+
+        Args:
+            first: the position from which on the log was read; an earlier one may have been added meanwhile.
+            found: what was read, by position.
+            limit: the most deliveries.
+
+        Returns:
+            The deliveries, and the packet identifiers of others that have lost their messages.
+        """
+        deliveries: list[Delivery] = []
+        gone: list[int] = []
+        last = max(found, default=first)
+        while self.waiting and len(deliveries) < limit and first <= self.waiting_from <= last:
+            position, packet_identifier = heapq.heappop(self.waiting)
+            entry = self.entries.get(packet_identifier)
+            if entry is None:
+                continue
+            if position in found:
+                _, grant, _, taken = entry
+                deliveries.append(Delivery(position, packet_identifier, found[position], True, *grant, taken + 1))
+            else:
+                gone.append(packet_identifier)
+        return deliveries, gone
 
 
 @dataclass(slots=True)
@@ -196,6 +257,10 @@ class RangeSet:
             first, before = self._found.pop()
             last = max(last, before)
         self._found.append((first, last))
+
+    def clear(self) -> None:
+        """Removes all ranges."""
+        self._found = None
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(self._found or ())

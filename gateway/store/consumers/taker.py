@@ -1,13 +1,15 @@
 """Which messages are for a consumer: its subscriptions decide, and its access rules when a message was stored."""
 
 import sys
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Grant, Subscriptions, grant_by
+from gateway.selectors import Selector, parse_selector, passing
+from gateway.store.consumers.delivery import Grant, grant_by
 from gateway.store.consumers.log_reader import LogReader
 from gateway.subscriptions import Subscription
+from wire.topics import matches
 
 MayReceive = Callable[[str], bool]
 """Returns whether messages of a topic name may be received."""
@@ -50,6 +52,62 @@ class Rights:
             return self.may_receive(topic)
         might = next((might for last, might in self._before if position <= last), self.may_receive)
         return might(topic)
+
+
+class Subscriptions(dict[str, Subscription]):
+    """A consumer's subscriptions, by topic filter."""
+
+    __slots__ = ("_newest_since", "_no_locals", "_selectors")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._newest_since = self._no_locals = 0
+        self._selectors: dict[str, Selector] | None = None  # by topic filter; most consumers have none
+
+    @property
+    def usual_from(self) -> int:
+        """Behind this position, only the topic name decides which subscriptions a message matches."""
+        return sys.maxsize if self._no_locals or self._selectors else self._newest_since
+
+    def add(self, subscription: Subscription) -> None:
+        """Adds or replaces the subscription of a topic filter."""
+        self.remove(subscription.topic_filter)
+        self[subscription.topic_filter] = subscription
+        self._newest_since = max(self._newest_since, subscription.since)
+        self._no_locals += subscription.not_from is not None
+        if subscription.select:
+            selector = parse_selector(subscription.select)
+            self._selectors = {**(self._selectors or {}), subscription.topic_filter: selector}
+
+    def remove(self, topic_filter: str) -> bool:
+        """Removes the subscription of a topic filter; returns whether there was one."""
+        subscription = self.pop(topic_filter, None)
+        if subscription is None:
+            return False
+        self._no_locals -= subscription.not_from is not None
+        if self._selectors is not None and subscription.select:
+            del self._selectors[topic_filter]
+            self._selectors = self._selectors or None
+        return True
+
+    def granting(self, matching: Sequence[Subscription], position: int, message: Message) -> list[Subscription]:
+        """Returns those of the subscriptions matching its topic name that take a message."""
+        found = [
+            one
+            for one in matching
+            if (one.since < position or (one.earlier and _took_before(one, position, message.topic)))
+            and one.not_from != message.publisher
+        ]
+        if self._selectors is None:
+            return found
+        selectors = self._selectors
+        passes = passing([selectors[one.topic_filter] for one in found if one.select], message)
+        return [one for one in found if not one.select or next(passes)]
+
+
+def _took_before(subscription: Subscription, position: int, topic: str) -> bool:
+    """Whether a filter that a subscription has replaced took a message."""
+    return any(since < position and matches(one, topic) for one, since in subscription.earlier)
 
 
 class Taker:

@@ -7,22 +7,14 @@ still waits. So a message that is handed out or dropped before the walk has come
 Where origins or topic filters have limits, the messages are counted in shares too.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Backlog, ReasonToDrop
-from gateway.store.consumers.redelivery import InFlight
+from gateway.store.consumers.delivery import Backlog, Entry, ReasonToDrop
 from gateway.store.consumers.shares import OriginShares, Shares, TopicShares
 from gateway.store.tables.drops import EVICTED
 from gateway.store.tables.log_rows import Part
-
-
-def identifiers_used(in_flight: Mapping[int, InFlight], taken: int) -> int:
-    """Returns how many packet identifiers are in use after ``taken`` messages; a dropped message takes one too."""
-    for _, _, _, before in in_flight.values():
-        return taken - before
-    return 0
 
 
 class Walk:
@@ -170,7 +162,7 @@ class Tally:
         if gone:
             self._tell()
 
-    def note_arrived(self, deliveries: Sequence[InFlight]) -> None:
+    def note_arrived(self, deliveries: Sequence[Entry]) -> None:
         """These deliveries are no longer in flight."""
         if self.topics is not None:
             for position, _, size, _ in deliveries:

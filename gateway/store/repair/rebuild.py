@@ -16,9 +16,9 @@ from typing import Any, cast
 import msgspec
 
 from gateway.message import Message
-from gateway.store.consumers.lanes import BackfillRanges
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.salvage import Salvage
+from gateway.store.routes.lanes import BackfillRanges
 from gateway.store.sqlite import marks, rows
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.tables import log_rows, routes, schema

@@ -187,5 +187,5 @@ async def fetch_many(cursor: Cursor, count: int) -> list[Delivery]:
     """Fetches ``count`` deliveries: large messages come a few at a time."""
     found: list[Delivery] = []
     while len(found) < count:
-        found += await cursor.fetch(count - len(found))
+        found += await cursor.fetch_now(count - len(found))
     return found

@@ -119,7 +119,7 @@ async def test_a_qos_2_message_on_its_way_stays_until_it_was_received(tmp_path: 
         (delivery,) = await cursor.fetch_now(1)
         log.pin(flow)
         await log.submit([qos2.begin([flow])])
-        cursor.acknowledge(delivery.packet_identifier)
+        cursor.acknowledge_all([delivery.packet_identifier])
         away = Cursor(log, "away", ["alarm"])
         await log.submit([Message("alarm", b"")])
         for _ in range(20):
@@ -313,7 +313,7 @@ class Play:
             known = consumer.identifiers.setdefault(position, delivery.packet_identifier)
             assert known == delivery.packet_identifier, "it is the same when it comes again [MQTT-4.4.0-1]"
             if self._dice.random() < share:
-                cursor.acknowledge(delivery.packet_identifier)
+                cursor.acknowledge_all([delivery.packet_identifier])
                 consumer.waiting.pop(position, None)
                 consumer.acknowledged.add(position)
         return len(deliveries)

@@ -32,7 +32,7 @@ async def fill(folder: Path, rng: random.Random) -> None:
 async def take_all(log: MessageLog, cursor: Cursor, until_number: int) -> list[Delivery]:
     deliveries: list[Delivery] = []
     while not deliveries or int(deliveries[-1].message.payload) < until_number:
-        deliveries += await cursor.fetch(100)
+        deliveries += await cursor.fetch_now(100)
     return deliveries
 
 
@@ -73,10 +73,10 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
         assert {delivery.position for delivery in deliveries[:-1]} == model.keys() - lost
         assert all(delivery.message == model[delivery.position] for delivery in deliveries[:-1])
         for delivery in deliveries:
-            cursor.acknowledge(delivery.packet_identifier)
+            cursor.acknowledge_all([delivery.packet_identifier])
         await until(lambda: log.is_damaged, "what is in the way of the trimming is known")
         await log.submit([Message("a", b"%d" % (COUNT + 1))])
-        assert int((await cursor.fetch(1))[0].message.payload) == COUNT + 1
+        assert int((await cursor.fetch_now(1))[0].message.payload) == COUNT + 1
     assert "nothing is deleted any more until" in caplog.text
     ranges = stored(tmp_path, "SELECT first, last, messages FROM dropped WHERE reason = 'damaged'")
     assert sum(messages for _, _, messages in ranges) == len(lost)
@@ -84,7 +84,7 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
     assert sum(note.messages for note in quarantine.notes_in(tmp_path)) == len(lost)
     async with opened(tmp_path) as log:  # it is known once and for all
         cursor = Cursor(log, "keeper", ["#"])
-        assert [int((await cursor.fetch(1))[0].message.payload)] == [COUNT + 1]
+        assert [int((await cursor.fetch_now(1))[0].message.payload)] == [COUNT + 1]
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
         assert not log.is_damaged
@@ -134,7 +134,7 @@ async def test_consumers_at_different_places_in_a_damaged_page_all_get_past_it(
         cursors = [Cursor(log, name, ["#"]) for name in names]
         for cursor, place in zip(cursors, places, strict=True):
             while cursor.position < place:
-                cursor.acknowledge((await cursor.fetch(1))[0].packet_identifier)
+                cursor.acknowledge_all([(await cursor.fetch_now(1))[0].packet_identifier])
     corrupt_pages(tmp_path / MESSAGES, [page], rng, how)  # type: ignore[arg-type]
     async with opened(tmp_path) as log:
         for name, place in zip(names, places, strict=True):
@@ -157,7 +157,7 @@ async def test_consumers_at_different_places_in_a_damaged_row_all_get_past_it(
             elif number + 1 == row[0]:
                 await log.submit([Message("a", b"%d" % one + b" " * 2000) for one in range(number, row[-1])])
         while cursors[0].position < row[4]:
-            cursors[0].acknowledge((await cursors[0].fetch(1))[0].packet_identifier)
+            cursors[0].acknowledge_all([(await cursors[0].fetch_now(1))[0].packet_identifier])
     lying_in = pages_of_messages(tmp_path / MESSAGES)
     pages = lying_in.pop(row[-1]).difference(*lying_in.values())
     assert len(pages) > 1, "what does not fit the row's own page"

@@ -45,10 +45,10 @@ async def test_messages_that_no_consumer_needs_go_before_needed_ones(tmp_path: P
         cursor = Cursor(log, "keeps up", ["#"])
         for _ in range(40):
             await append_all(log, [Message("a", bytes(400)) for _ in range(50)])
-            deliveries = await cursor.fetch(50)
+            deliveries = await cursor.fetch_now(50)
             cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:-1]])
             await until(lambda: log.used_bytes <= 300_000, "there is room")
-            cursor.acknowledge(deliveries[-1].packet_identifier)
+            cursor.acknowledge_all([deliveries[-1].packet_identifier])
         await limits.close()
         assert log.counters.messages_dropped["evicted"] == 0
 
@@ -108,10 +108,10 @@ async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
-        deliveries = await cursor.fetch(3)
+        deliveries = await cursor.fetch_now(3)
         await log.evict(5, 0)
         cursor.redeliver([delivery.packet_identifier for delivery in deliveries])
-        assert payloads(await cursor.fetch(10)) == [5, 6, 7, 8, 9]
+        assert payloads(await cursor.fetch_now(10)) == [5, 6, 7, 8, 9]
     assert stored(tmp_path, RANGES) == [("evicted", "slow", 1, 3, 3), ("evicted", "slow", 4, 5, 2)]
 
 
@@ -121,8 +121,8 @@ async def test_what_each_consumer_misses_is_in_a_range_of_its_own(tmp_path: Path
         Cursor(log, "away", ["#"])
         Cursor(log, "no local", [Subscription("#", not_from="publisher")])
         await append_all(log, numbered(10))
-        quick.acknowledge_all([delivery.packet_identifier for delivery in await quick.fetch(10)])
-        half.acknowledge_all([delivery.packet_identifier for delivery in await half.fetch(3)])
+        quick.acknowledge_all([delivery.packet_identifier for delivery in await quick.fetch_now(10)])
+        half.acknowledge_all([delivery.packet_identifier for delivery in await half.fetch_now(3)])
         await log.evict(5, 0)
         assert log.counters.messages_dropped["evicted"] == 12
     assert stored(tmp_path, RANGES) == [
@@ -150,11 +150,11 @@ async def test_what_arrives_after_the_store_has_dropped_it_is_in_no_range(tmp_pa
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
-        deliveries = await cursor.fetch(3)
+        deliveries = await cursor.fetch_now(3)
         await log.evict(8, 0)
         cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:2]])
         redeliver_all(cursor)
-        assert payloads(await cursor.fetch(10)) == [8, 9]
+        assert payloads(await cursor.fetch_now(10)) == [8, 9]
     assert stored(tmp_path, RANGES) == [("evicted", "slow", 3, 3, 1), ("evicted", "slow", 4, 8, 5)]
 
 
@@ -162,11 +162,11 @@ async def test_what_waits_to_come_again_is_in_a_range_at_once(tmp_path: Path) ->
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
-        await cursor.fetch(3)
+        await cursor.fetch_now(3)
         redeliver_all(cursor)
         await log.evict(8, 0)
         assert stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE consumer = 'slow'") == [(8,)]
-        assert payloads(await cursor.fetch(10)) == [8, 9]
+        assert payloads(await cursor.fetch_now(10)) == [8, 9]
     assert stored(tmp_path, "SELECT * FROM ending") == []
     async with opened(tmp_path):
         pass
@@ -193,7 +193,7 @@ async def test_what_is_on_its_way_when_its_consumer_leaves_is_in_a_range(tmp_pat
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
-        await cursor.fetch(3)
+        await cursor.fetch_now(3)
         await log.evict(3, 0)
         assert stored(tmp_path, RANGES) == []
         cursor.close()
@@ -209,7 +209,7 @@ async def test_after_a_kill_no_range_tells_of_what_had_arrived_or_was_told_befor
     async with opened(before) as log:
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(100))
-        deliveries = await cursor.fetch(100)
+        deliveries = await cursor.fetch_now(100)
         await log.evict(100, 0)
         first = [delivery.packet_identifier for delivery in deliveries[:40]]
         if is_missed:
@@ -231,8 +231,8 @@ async def test_after_a_kill_what_was_dropped_on_its_way_leaves_its_range(tmp_pat
     async with opened(before) as log:
         cursor, arrived = Cursor(log, "slow", ["#"]), Cursor(log, "arrived", ["#"])
         await append_all(log, numbered(10))
-        await cursor.fetch(3)
-        deliveries = await arrived.fetch(3)
+        await cursor.fetch_now(3)
+        deliveries = await arrived.fetch_now(3)
         await log.evict(3, 0)
         arrived.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
         await log.submit([])
@@ -241,7 +241,7 @@ async def test_after_a_kill_what_was_dropped_on_its_way_leaves_its_range(tmp_pat
     async with opened(after) as log:
         endings = Endings(log)
         endings.open()
-        assert payloads(await Cursor(log, "slow", ["#"]).fetch(10)) == [3, 4, 5, 6, 7, 8, 9]
+        assert payloads(await Cursor(log, "slow", ["#"]).fetch_now(10)) == [3, 4, 5, 6, 7, 8, 9]
         await endings.close()
     assert stored(after, RANGES) == [("evicted", "slow", 1, 3, 3)]
     assert stored(after, "SELECT * FROM ending") == []
@@ -269,7 +269,7 @@ async def test_what_the_rules_deny_to_a_client_that_is_away_is_not_kept(tmp_path
         await append_all(log, numbered(50, "others"))
         assert log.needed_count == 0
         await append_all(log, [*numbered(1, "mine"), *numbered(1, "others")])
-        assert payloads(await cursor.fetch(10)) == [0]
+        assert payloads(await cursor.fetch_now(10)) == [0]
 
 
 async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(
@@ -330,7 +330,7 @@ async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path:
             await asyncio.sleep(0)
         await evicting
         await endings.close()
-        assert payloads(await slow.fetch(20)) == list(range(10, 20))
+        assert payloads(await slow.fetch_now(20)) == list(range(10, 20))
     assert stored(tmp_path, RANGES) == [
         ("ended", "ending", 11, 20, 10),
         ("evicted", "ending", 1, 10, 10),

@@ -117,8 +117,8 @@ async def test_the_log_is_trimmed_behind_the_slowest_cursor(tmp_path: Path, monk
         fast, slow = Cursor(log, "fast", ["#"]), Cursor(log, "slow", ["#"], durable=False)
         await append_each(log, numbered(10))  # what was stored together is trimmed together
         for cursor, acknowledged in ((fast, 10), (slow, 4)):
-            for delivery in (await cursor.fetch(10))[:acknowledged]:
-                cursor.acknowledge(delivery.packet_identifier)
+            for delivery in (await cursor.fetch_now(10))[:acknowledged]:
+                cursor.acknowledge_all([delivery.packet_identifier])
         await until(lambda: messages_in(tmp_path)[0][0] == 5, "trimmed to 5")
         slow.close()
         await until(lambda: messages_in(tmp_path)[0][0] == 10, "all but the newest")
@@ -149,7 +149,7 @@ async def test_trimming_keeps_up_however_many_messages_come(tmp_path: Path, monk
     async with opened(tmp_path) as log:
         cursor = Cursor(log, "route/central", ["#"])
         await append_each(log, numbered(150))
-        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(150)])
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch_now(150)])
         await until(lambda: len(messages_in(tmp_path)) < 10, "all are trimmed")
 
 
@@ -161,7 +161,7 @@ async def test_between_two_commits_as_much_is_trimmed_as_comes_meanwhile(
         cursor = Cursor(log, "route/central", ["#"])
         for _ in range(5):
             await append_all(log, numbered(20))
-        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch(100)])
+        cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch_now(100)])
         await until(lambda: log.stored_count < 100, "the first are trimmed")
         assert log.stored_count == 1
 
@@ -232,7 +232,7 @@ async def test_a_cursor_that_could_not_be_saved_is_saved_with_the_next_message(
             await until(lambda: "cursors could not be saved" in caplog.text, "said so")
         await log.submit([Message("a", b"")])
         assert stored(tmp_path, "SELECT position, count FROM cursor") == [(1, 0)]
-        assert (await cursor.fetch(1))[0].position == 2
+        assert (await cursor.fetch_now(1))[0].position == 2
 
 
 async def test_what_was_put_off_and_failed_is_written_in_its_order(tmp_path: Path) -> None:
@@ -288,12 +288,12 @@ async def test_damaged_messages_are_set_aside_and_everything_else_goes_on(
         await log.submit([Message("a", b"9")])
         deliveries: list[Delivery] = []
         while len(deliveries) < 7:
-            deliveries += await cursor.fetch(100)
+            deliveries += await cursor.fetch_now(100)
         assert [int(delivery.message.payload) for delivery in deliveries] == [0, 1, 4, 5, 6, 7, 9]
         assert [delivery.position for delivery in deliveries] == [1, 2, 5, 6, 7, 8, 10]
         assert deliveries[-1].message.seq == 10
         for delivery in deliveries:
-            cursor.acknowledge(delivery.packet_identifier)
+            cursor.acknowledge_all([delivery.packet_identifier])
         assert cursor.position == 10
         ranges = stored(tmp_path, "SELECT reason, origin, first, last, messages FROM dropped ORDER BY first")
         assert ranges == [("damaged", "gw", number, number, 1) for number in (3, 4, 9)]

@@ -110,7 +110,7 @@ async def test_what_is_fetched_while_it_is_counted_counts_once(tmp_path: Path) -
         cursor = Cursor(log, "c", ["a"])
         await append_all(log, numbered(2000))
         counting = asyncio.create_task(count_backlogs(log, [cursor]))
-        fetching = asyncio.create_task(cursor.fetch(10))
+        fetching = asyncio.create_task(cursor.fetch_now(10))
         await counting
         assert payloads(await fetching) == list(range(10))
         assert cursor.backlog is not None
@@ -153,7 +153,7 @@ async def test_messages_are_handed_out_and_acknowledged_while_a_count_waits_for_
         counting = asyncio.create_task(count_backlogs(slow, [cursor]))
         await slow.waits.wait()
         async with asyncio.timeout(DEADLINE_S):
-            taken = await cursor.fetch(500)
+            taken = await cursor.fetch_now(500)
         cursor.acknowledge_all([delivery.packet_identifier for delivery in taken[:100]])
         await append_all(log, numbered(3))
         slow.let_go_on(10_000)
@@ -243,13 +243,13 @@ async def test_nothing_is_passed_over_where_the_file_does_not_show_the_newest_ye
         Cursor(log, "away", ["#"])
         cursor = Cursor(log, "c", ["#"])
         await append_each(log, numbered(3))
-        assert payloads(await cursor.fetch(3)) == [0, 1, 2]
+        assert payloads(await cursor.fetch_now(3)) == [0, 1, 2]
         await append_all(log, numbered(3))
         with monkeypatch.context() as before:
             before.setattr(Database, "read", lambda database, after, _, read=Database.read: read(database, after, 3))
             with pytest.raises(sqlite3.Error, match="no message is there from 4 to 6"):
-                await cursor.fetch(3)
-        assert payloads(await cursor.fetch(3)) == [0, 1, 2]
+                await cursor.fetch_now(3)
+        assert payloads(await cursor.fetch_now(3)) == [0, 1, 2]
 
 
 class Referring(sqlite3.Connection):
@@ -271,6 +271,6 @@ async def test_a_read_leaves_no_statement_open(tmp_path: Path, monkeypatch: pyte
         cursor = Cursor(log, "c", ["#"])
         for count in (2, 4, 6):
             await append_all(log, [Message("a", bytes(2_000_000)) for _ in range(2)])  # more than one reading brings
-            deliveries = await cursor.fetch(1) + await cursor.fetch(1)
+            deliveries = await cursor.fetch_now(1) + await cursor.fetch_now(1)
             assert [delivery.position for delivery in deliveries] == [count - 1, count]
         assert Referring.cursors

@@ -8,14 +8,14 @@ from random import Random
 import pytest
 
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, MessageLog, count_backlogs
+from gateway.store import Delivery, GroupCursor, MessageLog, count_backlogs
 from tests.gateway.store.support import CountsBacklogs, append_all, opened, payloads, stored
 
 GROUP = "share/g/#"
 
 
-def group(log: MessageLog) -> Cursor:
-    return Cursor(log, GROUP, ["#"], window=sys.maxsize)
+def group(log: MessageLog) -> GroupCursor:
+    return GroupCursor(log, GROUP, ["#"], window=sys.maxsize)
 
 
 def not_secret(topic: str) -> bool:
@@ -30,7 +30,7 @@ def messages(topic: str, count: int) -> list[Message]:
     return [Message(topic, b"%d" % number, publisher="p") for number in range(count)]
 
 
-async def drained(cursor: Cursor, may_have: object) -> list[Delivery]:
+async def drained(cursor: GroupCursor, may_have: object) -> list[Delivery]:
     """All that there is for one that may have some topic names, acknowledged."""
     found: list[Delivery] = []
     while deliveries := await cursor.fetch_now(8, may_have):  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ async def test_what_one_may_not_have_keeps_nothing_from_it(tmp_path: Path, topic
 async def test_beyond_so_many_topic_names_it_goes_on_as_soon_as_their_messages_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.store.consumers.cursor.HELD_BACK_MOST", 50)
+    monkeypatch.setattr("gateway.store.consumers.group_cursor.HELD_BACK_MOST", 50)
     async with opened(tmp_path) as log:
         cursor = group(log)
         await append_all(log, [Message(f"secret/{number}", b"0") for number in range(100)])
@@ -75,7 +75,7 @@ async def test_beyond_so_many_topic_names_it_goes_on_as_soon_as_their_messages_a
 
 
 async def test_one_that_takes_what_waits_lets_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.store.consumers.cursor.HELD_BACK_MOST", 50)
+    monkeypatch.setattr("gateway.store.consumers.group_cursor.HELD_BACK_MOST", 50)
     async with opened(tmp_path) as log:
         cursor = group(log)
         await append_all(log, [Message(f"secret/{number}", b"%d" % number) for number in range(100)])
@@ -143,7 +143,7 @@ async def test_each_message_goes_to_one_that_may_have_it_once(tmp_path: Path, se
                     for _ in range(dice.randrange(len(held) + 1)):
                         member, delivery = held.pop()
                         assert delivery.message.topic in member
-                        if cursor.acknowledge(delivery.packet_identifier):
+                        if cursor.acknowledge_all([delivery.packet_identifier]):
                             arrived[delivery.position] += 1
                 case 4:
                     back, held = held[: len(held) // 2], held[len(held) // 2 :]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, LaneCursor, Limit, MessageLog, TopicLimits, count_backlogs
-from gateway.store.consumers.lanes import BackfillRanges
+from gateway.store import Cursor, Delivery, GroupCursor, LaneCursor, Limit, MessageLog, TopicLimits, count_backlogs
+from gateway.store.routes.lanes import BackfillRanges
 from tests.gateway.store.support import CountsBacklogs, append_all, batch_of, numbered, opened, payloads, stored
 
 RANGES = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY first"
@@ -177,7 +177,7 @@ async def test_what_is_in_flight_counts_and_is_not_dropped(tmp_path: Path) -> No
 async def test_a_share_group_loses_the_oldest_of_what_it_holds_back_for_another_member(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         log.limit_by(CountsBacklogs(TopicLimits([("shop/#", Limit(3, None))])))
-        cursor = Cursor(log, "share/g/#", ["#"])
+        cursor = GroupCursor(log, "share/g/#", ["#"])
         await append_all(log, [Message("shop/secret", b"0"), Message("shop/secret", b"1"), Message("shop/open", b"2")])
 
         def is_open(topic: str) -> bool:

@@ -176,8 +176,8 @@ async def test_a_store_that_lost_its_end_goes_on_and_gives_no_identity_twice(tmp
     async with opened(tmp_path) as log:
         route = Cursor(log, "route/central", ["#"])
         await log.submit([Message("a", b"new")])
-        deliveries = [delivery for _ in kept for delivery in await route.fetch(1)]
-        (new,) = await route.fetch(1)
+        deliveries = [delivery for _ in kept for delivery in await route.fetch_now(1)]
+        (new,) = await route.fetch_now(1)
     assert [(delivery.position, delivery.message) for delivery in deliveries] == kept
     assert new.message.payload == b"new"
     given = {(message.origin, message.epoch) for message in model.values()}
@@ -231,7 +231,7 @@ async def test_a_place_or_will_that_is_another_is_not_believed(tmp_path: Path, s
     assert report.damage == [f"{MESSAGES}: messages, places, sessions or wills are not as they were stored"]
     async with opened(tmp_path) as log:
         route = Cursor(log, "route/central", ["#"])
-        assert (await route.fetch(1))[0].position == 1
+        assert (await route.fetch_now(1))[0].position == 1
     assert repair(tmp_path, "gw", []).damage == []
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from gateway.store import Cursor, MessageLog, compaction, maintenance
+from gateway.store import Cursor, GroupCursor, MessageLog, compaction, maintenance
 from gateway.store.sqlite import checkpoint, marks
 from tools.lab.torture.store.model import steps
 
@@ -38,19 +38,19 @@ def _note_durable(number: int, room: asyncio.Semaphore, done: asyncio.Future[lis
     room.release()
 
 
-async def _consume(cursor: Cursor) -> None:
+async def _consume(cursor: GroupCursor) -> None:
     while True:
         deliveries = await cursor.fetch(10)
         for delivery in deliveries:
             _say(PASSED, delivery.position)
-            cursor.acknowledge(delivery.packet_identifier)
+            cursor.acknowledge_all([delivery.packet_identifier])
         await asyncio.sleep(0)
 
 
 async def live(folder: Path, seed: int, count: int) -> None:
     """Writes ``count`` steps."""
     log = await MessageLog.open(folder, origin="gw")
-    consuming = asyncio.create_task(_consume(Cursor(log, CONSUMER, ["#"], window=20)))
+    consuming = asyncio.create_task(_consume(GroupCursor(log, CONSUMER, ["#"], window=20)))
     Cursor(log, AWAY, [AWAY_TOPIC])
     room = asyncio.Semaphore(AT_ONCE)
     found = steps(seed)

@@ -5,24 +5,23 @@ message of it becomes an object. As soon as one message of a run has to be treat
 its deliveries become single ones.
 """
 
-import sys
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import add
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.message import Message
-from gateway.store.consumers.delivery import Delivery, Grant
-from gateway.store.tables.log_rows import PublishBatch
+from gateway.store.consumers.delivery import Delivery, Grant, InFlight
+from gateway.store.consumers.log_reader import LogReader
+from gateway.store.tables.evicted import EvictedMessage
+from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
 from wire.bulk.property_block import Identity, decode_common, encode_contents
 from wire.bulk.publishes import cut_columns
 
-Entry = tuple[int, Grant, int, int]
-
 COLUMNS_REMEMBERED = 4  # batches of PUBLISHes: a run is often followed by another one of the same batch
+ROWS_KEPT = 8  # rows of the log that were read from the disk, and are not handed out yet
 
 
 class Columns(NamedTuple):
@@ -190,45 +189,41 @@ def run_of(
     return DeliveryRun(batch, begin, end, position, taken, identifiers, grant, sizes, dup)
 
 
-class RunsInFlight:
-    """The runs among a cursor's deliveries without an acknowledgement.
-
-    Args:
-        entries: the cursor's deliveries: (position, grant, size, messages taken before) by packet identifier. A run is
-            one entry under the packet identifier of its first delivery, until ``spread``: the place of the first
-            delivery without an acknowledgement, and the bytes of all of these.
+class RunsInFlight(InFlight):
+    """The same with runs. A run is one entry under the packet identifier of its first delivery, until ``spread``: the
+    place of the first delivery without an acknowledgement, and the bytes of all of these.
     """
 
-    def __init__(self, entries: OrderedDict[int, Entry]) -> None:
-        self._entries = entries
+    __slots__ = ("_next", "_runs")
+
+    def __init__(self) -> None:
+        super().__init__()
         self._runs: dict[int, DeliveryRun] = {}
         self._next: dict[int, int] = {}  # the first packet identifier of a run, by the one to be acknowledged next
 
-    @property
-    def first_position(self) -> int:
-        """The position of the first delivery, sys.maxsize if there is none."""
-        return next(iter(self._entries.values()))[0] if self._entries else sys.maxsize
-
-    def add(self, run: DeliveryRun) -> None:
+    def add_run(self, run: DeliveryRun) -> None:
         """Adds a run behind all other deliveries."""
         first = run.packet_identifier
-        self._entries[first] = (run.position, run.grant, run.size, run.taken)
+        self.entries[first] = (run.position, run.grant, run.size, run.taken)
         self._runs[first] = run
         self._next[first] = first
 
-    def take(self, run: DeliveryRun) -> bool:
+    def take_run(self, run: DeliveryRun) -> bool:
         """Removes a run; returns False if it is not here in one piece."""
         first = run.packet_identifier
         if self._runs.get(first) != run or first not in self._next:
             return False
-        del self._runs[first], self._entries[first], self._next[first]
+        del self._runs[first], self.entries[first], self._next[first]
         return True
 
-    def acknowledge(self, packet_identifiers: Sequence[int]) -> tuple[int, int, list[int]]:
+    def take_from_runs(self, packet_identifiers: Sequence[int]) -> tuple[int, int, Sequence[int]]:
         """Removes deliveries from the beginnings of runs.
 
-        Returns how many these are and how many bytes they have, and the packet identifiers of other deliveries.
+        Returns how many these are and how many bytes they have, and the packet identifiers of other deliveries, which
+        are single ones from now on.
         """
+        if not self._runs:
+            return 0, 0, packet_identifiers
         found = size = at = 0
         others: list[int] = []
         while at < len(packet_identifiers):
@@ -238,47 +233,94 @@ class RunsInFlight:
                 at += 1
                 continue
             run = self._runs[first]
-            position, grant, total, taken = self._entries[first]
+            position, grant, total, taken = self.entries[first]
             begin = taken - run.taken
             end = min(len(run), begin + len(packet_identifiers) - at)
             count = _count_equal(run.packet_identifiers_of(begin, end), packet_identifiers[at : at + end - begin])
             acknowledged = total if begin + count == len(run) else sum(run.sizes[begin : begin + count])
             size += acknowledged
             if begin + count == len(run):
-                del self._runs[first], self._entries[first]
+                del self._runs[first], self.entries[first]
             else:
-                self._entries[first] = (position + count, grant, total - acknowledged, taken + count)
+                self.entries[first] = (position + count, grant, total - acknowledged, taken + count)
                 self._next[run.packet_identifiers_of(begin + count, begin + count + 1)[0]] = first
             found += count
             at += count
+        if any(one in self._runs or one not in self.entries for one in others):
+            self.spread()
         return found, size, others
-
-    def has(self, packet_identifier: int) -> bool:
-        """Whether a delivery may be one of a run, and not a single one."""
-        return packet_identifier in self._runs or packet_identifier not in self._entries
 
     def spread(self) -> None:
         """Makes single deliveries of all runs."""
         if not self._runs:
             return
-        before, runs = list(self._entries.items()), self._runs
+        before, runs = list(self.entries.items()), self._runs
         self._runs, self._next = {}, {}
-        self._entries.clear()
+        self.entries.clear()
         for packet_identifier, entry in before:
             if run := runs.get(packet_identifier):
                 rest = run.behind(entry[3] - run.taken)
                 for index, (number, size) in enumerate(zip(rest.packet_identifiers, rest.sizes, strict=True)):
-                    self._entries[number] = (rest.position + index, rest.grant, size, rest.taken + index)
+                    self.entries[number] = (rest.position + index, rest.grant, size, rest.taken + index)
             else:
-                self._entries[packet_identifier] = entry
+                self.entries[packet_identifier] = entry
 
     def positions(self) -> list[int]:
-        """Returns the position of each delivery."""
         found: list[int] = []
-        for packet_identifier, (position, *_) in self._entries.items():
+        for packet_identifier, (position, *_) in self.entries.items():
             run = self._runs.get(packet_identifier)
             found += range(position, run.last + 1) if run else (position,)
         return found
+
+    def sizes(self) -> list[int]:
+        self.spread()
+        return super().sizes()
+
+    def place_of(self, packet_identifier: int) -> tuple[int, int]:
+        self.spread()
+        return super().place_of(packet_identifier)
+
+    def redeliver(self, packet_identifiers: set[int]) -> None:
+        self.spread()
+        super().redeliver(packet_identifiers)
+
+    def lose(self, messages: dict[int, Message], last: int, note: Callable[[Message], EvictedMessage]) -> None:
+        if self._runs and self.oldest <= last:
+            self.spread()
+        super().lose(messages, last, note)
+
+
+class RowsAhead:
+    """Rows of the log from the next message on that were read and are not handed out yet."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: list[LogRow] = []
+
+    async def read(self, log: LogReader[Any], after: int) -> None:
+        """Reads rows with the next message behind a position, unless they are here. Raises sqlite3.Error."""
+        self.forget(after)
+        if not self._rows or self._rows[0].first > after + 1:
+            self._rows = (await log.read_rows(after))[:ROWS_KEPT]
+
+    def forget(self, after: int) -> None:
+        """Forgets rows without a message behind a position."""
+        while self._rows and self._rows[0].last <= after:
+            self._rows.pop(0)
+
+    def clear(self) -> None:
+        """Forgets all rows."""
+        self._rows = []
+
+    def parts_behind(self, after: int) -> Iterator[tuple[int, Part | Gap]]:
+        """Yields the parts with messages behind a position, each with that of its first message."""
+        for row in self._rows:
+            first = row.first
+            for part in row.parts:
+                if first + part.count - 1 > after:
+                    yield first, part
+                first += part.count
 
 
 def _count_equal(expected: list[int], numbers: Sequence[int]) -> int:

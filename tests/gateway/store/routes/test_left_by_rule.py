@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, MessageLog, SelectingCursor
+from gateway.store import Cursor, Delivery, LaneCursor, MessageLog
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
 from tests.gateway.store.support import append_all, opened, payloads, stored
 
@@ -18,8 +18,8 @@ def keep_tens(message: Message) -> bool:
     return int(message.payload) % 10 != 0
 
 
-def cursor_of(log: MessageLog, **keys: int) -> SelectingCursor:
-    cursor = SelectingCursor(log, ROUTE, ["#"], always_counts=True, **keys)
+def cursor_of(log: MessageLog, window: int = 65535) -> LaneCursor:
+    cursor = LaneCursor(log, ROUTE, ["#"], window=window)
     cursor.drop_by(None, keep_tens)
     return cursor
 
@@ -62,7 +62,7 @@ async def test_a_message_is_asked_for_once_however_often_it_is_looked_at(tmp_pat
         return len(asked) % 3 != 1
 
     async with opened(tmp_path) as log:
-        cursor = SelectingCursor(log, ROUTE, ["#"], always_counts=True, window=2)
+        cursor = LaneCursor(log, ROUTE, ["#"], window=2)
         cursor.drop_by(None, leaves_out)
         await fill(log, range(1, 31))
         sent: list[int] = []
@@ -79,7 +79,7 @@ async def test_a_message_is_asked_for_once_however_often_it_is_looked_at(tmp_pat
 
 async def test_limits_drop_a_message_before_a_rule_is_asked(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        cursor = SelectingCursor(log, ROUTE, ["#"], always_counts=True)
+        cursor = LaneCursor(log, ROUTE, ["#"])
         cursor.drop_by(lambda message: "expired" if message.payload == b"1" else None, keep_tens)
         await fill(log, range(1, 11))
         assert await everything(cursor) == [10]
@@ -95,14 +95,14 @@ async def test_the_window_counts_what_is_in_flight_and_not_what_is_left_out(tmp_
 
 async def test_no_two_messages_in_flight_have_the_same_packet_identifier(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
-        cursor = SelectingCursor(log, ROUTE, ["#"], always_counts=True, window=10)
+        cursor = LaneCursor(log, ROUTE, ["#"], window=10)
         cursor.drop_by(None, lambda message: message.topic == "noise")
         await log.submit([Message("t", b"1")])
         (first,) = await cursor.fetch_now(1)
         await log.submit([Message("noise", b"")] * (PACKET_IDENTIFIERS + 10))
         await log.submit([Message("t", b"2")])
         assert await cursor.fetch_now(10) == []
-        cursor.acknowledge(first.packet_identifier)
+        cursor.acknowledge_all([first.packet_identifier])
         assert payloads(await cursor.fetch_now(10)) == [2]
 
 

@@ -11,7 +11,7 @@ from gateway.loop.pace import Slice
 from gateway.message import Message
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.log_reader import LogReader
-from gateway.store.consumers.selecting_cursor import SelectingCursor
+from gateway.store.routes.lane_cursor import LaneCursor
 from gateway.store.tables.log_rows import Gap, Part, PublishBatch, is_qos_0
 
 RUNS_KEPT_MOST = 10_000  # some 2 MB; what a route leaves out beyond it is not named, and so counts as missing
@@ -37,7 +37,7 @@ class LeftOut:
 
     def __init__(
         self,
-        cursor: SelectingCursor,
+        cursor: LaneCursor,
         beside: list["LeftOut"],
         own: Stream,
         is_routine: Callable[[str], bool],
@@ -47,7 +47,7 @@ class LeftOut:
         self.has_news = False
         self.count = 0
         self._cursor = cursor
-        self._lanes: list[SelectingCursor] = []
+        self._lanes: list[LaneCursor] = []
         self.add_lane(cursor)
         self._beside = beside
         beside.append(self)
@@ -55,12 +55,12 @@ class LeftOut:
         self._is_routine = is_routine
         self._runs: dict[Stream, list[Run]] = {}
 
-    def add_lane(self, cursor: SelectingCursor) -> None:
+    def add_lane(self, cursor: LaneCursor) -> None:
         """The cursor of a further lane takes messages too."""
         cursor.tell_left_out = self.note_by_rule
         self._lanes.append(cursor)
 
-    def remove_lane(self, cursor: SelectingCursor) -> None:
+    def remove_lane(self, cursor: LaneCursor) -> None:
         """The cursor of a lane has ended."""
         self._lanes.remove(cursor)
 

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from gateway.store.consumers.lanes import BackfillRanges
-from gateway.store.left_out import LeftOut
+from gateway.store.routes.lanes import BackfillRanges
+from gateway.store.routes.left_out import LeftOut
 from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
 from gateway.store.tables.cursors import BACKFILL_PREFIX

@@ -4,8 +4,8 @@ import random
 from pathlib import Path
 
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, DeliveryRun, MessageLog, Piece, PublishBatch, RunCursor
-from gateway.store.consumers.runs import columns_of
+from gateway.store import Cursor, Delivery, DeliveryRun, LaneCursor, MessageLog, Piece, PublishBatch
+from gateway.store.routes.runs import columns_of
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import CountsBacklogs, opened, random_batch
 from wire.bulk.property_block import encode_contents
@@ -35,7 +35,7 @@ def singly(pieces: list[Piece]) -> list[Delivery]:
 
 def state_of(cursor: Cursor) -> tuple[object, ...]:
     """Without messages for others behind the deliveries: one cursor has looked at more of them than the other."""
-    handed_out = sorted(cursor.handed_out)
+    handed_out = sorted(cursor.flight.positions())
     return handed_out and cursor.position, cursor.count, handed_out, cursor.backlog
 
 
@@ -43,7 +43,7 @@ class Pair:
     """A cursor that hands out runs and a plain one; both get the same acknowledgements."""
 
     def __init__(self, log: MessageLog, dice: random.Random) -> None:
-        self.runs = RunCursor(log, "route/runs", [MINE], window=WINDOW, always_counts=True)
+        self.runs = LaneCursor(log, "route/runs", [MINE], window=WINDOW)
         self.plain = Cursor(log, "route/plain", [MINE], window=WINDOW, always_counts=True)
         self.dice = dice
         self.held: list[Piece] = []
@@ -145,7 +145,7 @@ async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Pat
 
 async def test_a_message_that_may_expire_is_in_no_run(tmp_path: Path, seed: int) -> None:
     async with opened(tmp_path) as log:
-        cursor = RunCursor(log, "route/runs", [MINE], always_counts=True)
+        cursor = LaneCursor(log, "route/runs", [MINE])
         packets = [
             Publish("mine/a", b"x", 1, packet_identifier=1, properties={MESSAGE_EXPIRY_INTERVAL: 10}).encode(MQTT_5)
         ] * 20
@@ -155,7 +155,7 @@ async def test_a_message_that_may_expire_is_in_no_run(tmp_path: Path, seed: int)
 
 async def test_what_a_route_drops_is_in_no_run(tmp_path: Path, seed: int) -> None:
     async with opened(tmp_path) as log:
-        cursor = RunCursor(log, "route/runs", [MINE], always_counts=True)
+        cursor = LaneCursor(log, "route/runs", [MINE])
         cursor.reason_to_drop = lambda message: "expired" if message.payload == b"5" else None
         packets = [Publish("mine/a", b"%d" % number, 1, packet_identifier=1) for number in range(20)]
         data = b"".join(packet.encode(MQTT_3_1_1) for packet in packets)
@@ -168,11 +168,11 @@ async def test_what_a_route_drops_is_in_no_run(tmp_path: Path, seed: int) -> Non
 async def test_a_backlog_of_a_former_process_leaves_in_runs_too(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     async with opened(tmp_path) as log:
-        RunCursor(log, "route/runs", [MINE])
+        LaneCursor(log, "route/runs", [MINE])
         for _ in range(50):
             await log.submit([random_batch(dice, 100)])
     async with opened(tmp_path) as log:
-        cursor = RunCursor(log, "route/runs", [MINE], always_counts=True)
+        cursor = LaneCursor(log, "route/runs", [MINE])
         await log.count_backlog(cursor)
         found: list[Piece] = []
         while pieces := await cursor.fetch_pieces(1000, 100):

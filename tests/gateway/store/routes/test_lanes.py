@@ -10,7 +10,7 @@ import pytest
 
 from gateway.message import Message
 from gateway.store import Delivery, DeliveryRun, LaneCursor, MessageLog, Outgoing, Piece, hand_over
-from gateway.store.consumers.lanes import BackfillRanges
+from gateway.store.routes.lanes import BackfillRanges
 from gateway.store.tables.qos2 import ENDED, ROUTE_END
 from tests.gateway.store.support import append_all, disk_full, leave_as_killed, opened, random_batch, stored
 
