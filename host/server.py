@@ -50,7 +50,10 @@ def parse_server(url: str, schemes: Collection[str] = SCHEMES) -> Server:
         ValueError: the URL is of none of the forms ``mqtt://host[:port]``, ``ws://host[:port][/path]`` and
             ``unix:///path`` that these schemes allow. The text never shows a password.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # it has one half of the brackets of an IPv6 address
+        raise _not_of_a_form(url.rpartition("@")[2], schemes) from None
     if parts.scheme == "unix" and "unix" in schemes:
         path = url.removeprefix("unix://")
         if not path.startswith("/") or "\0" in path or len(os.fsencode(path)) > UNIX_PATH_BYTES_MAX:

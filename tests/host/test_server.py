@@ -36,9 +36,11 @@ def test_an_error_names_the_forms_that_are_allowed_and_no_others(url: str) -> No
         parse_server(url, ("mqtt", "mqtts"))
 
 
-@pytest.mark.parametrize("url", ["mqtt://site:hunter2@b:99999", "site:hunter2@b", "http://site:hunter2@b"])
+@pytest.mark.parametrize(
+    "url", ["mqtt://site:hunter2@b:99999", "site:hunter2@b", "http://site:hunter2@b", "mqtt://site:hunter2@[::1"]
+)
 def test_an_error_never_shows_a_password(url: str) -> None:
-    with pytest.raises(ValueError, match="expected no user and no password in it") as raised:
+    with pytest.raises(ValueError, match="expected ") as raised:
         parse_server(url)
     assert "hunter2" not in str(raised.value)
 

@@ -43,7 +43,7 @@ COMMANDS = {
         "tools",
     ),
     "query": Command("tools.cli.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
-    "replay": Command("tools.cli.replay:replay", "Publish the rows of a CSV file as readings of a device.", "tools"),
+    "replay": Command("tools.cli.replay:replay", "Publish the rows of a CSV file as readings of a device.", ""),
     "test": Command("tools.cli.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
     "check broker": Command("tools.lab.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
     "check central": Command(
@@ -206,7 +206,7 @@ COMMANDS = {
         "tools.cli.network.show:show", "Show the links of a gateway, and what is wanted over them.", "gateway"
     ),
     "multicast listen": Command(
-        "tools.cli.multicast.listen:listen", "Print the messages of a multicast group, and what was lost.", "gateway"
+        "tools.cli.multicast.listen:listen", "Print the messages of a multicast group, and what was lost.", ""
     ),
     "uplink status": Command("tools.cli.uplink.status:status", "Show links and backlogs of the routes.", "gateway"),
     "uplink refused": Command(

@@ -1,5 +1,6 @@
 """``holdfast replay``: the rows of a CSV file, published as readings of a device."""
 
+import asyncio
 import csv
 import json
 import math
@@ -7,18 +8,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
-from paho.mqtt.client import Client, MQTTMessageInfo, MQTTv5
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
+from host.credentials import Credentials
+from host.server import Server, parse_server
+from tools.cli.client import Refused, connected
 from tools.cli.failure import fail, failing_on
+from wire.errors import WireError
+from wire.properties import CONTENT_TYPE
 
-_ANSWER_S = 60
-_DEFAULT_PORT = 1883
+ANSWER_S = 60
+SENML = "application/senml+json"
 
 
 class BadRow(Exception):
@@ -32,30 +33,22 @@ def replay(
     device: Annotated[str, typer.Option(help="The device that the readings are of.")] = "replay",
     metric: Annotated[str | None, typer.Option(help="The metric, if the file has one column of numbers.")] = None,
     unit: Annotated[str | None, typer.Option(help="The unit, such as Cel.")] = None,
-    broker: Annotated[str, typer.Option(help="The broker.")] = f"mqtt://127.0.0.1:{_DEFAULT_PORT}",
+    broker: Annotated[str, typer.Option(help="The broker.")] = "mqtt://127.0.0.1:1883",
 ) -> None:
     """Publish the rows of a CSV file as readings with their own times, each at QoS 1 to telemetry/DEVICE."""
-    host, port = _address(broker)
+    try:
+        server = parse_server(broker, ("mqtt",))
+    except ValueError as error:
+        fail("replay", f"--broker: {error}")
     if not device or "+" in device or "#" in device:
         fail("replay", f"--device {device}: expected a name without + and #")
-    with failing_on(OSError, BadRow, command="replay"):
+    with failing_on(OSError, BadRow, Refused, WireError, command="replay"):
         try:
             messages = list(_messages(file, device, metric, unit))
         except UnicodeDecodeError as error:
             raise BadRow(f"{file}: expected UTF-8: {error}") from None
-        _publish(host, port, f"telemetry/{device}", messages)
+        asyncio.run(_publish(server, f"telemetry/{device}", messages))
     print(f"{len(messages)} messages are with the broker")
-
-
-def _address(broker: str) -> tuple[str, int]:
-    try:
-        address = urlsplit(broker)
-        host, port = address.hostname, address.port
-    except ValueError as error:
-        fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT: {error}")
-    if address.scheme != "mqtt" or not host or port == 0:
-        fail("replay", f"--broker {broker}: expected mqtt://HOST:PORT")
-    return host, port or _DEFAULT_PORT
 
 
 def _messages(file: Path, device: str, metric: str | None, unit: str | None) -> Iterator[bytes]:
@@ -102,20 +95,18 @@ def _is_time(cell: str) -> bool:
     return True
 
 
-def _publish(host: str, port: int, topic: str, messages: list[bytes]) -> None:
-    """Returns when the broker has acknowledged all messages. Raises OSError."""
-    client = Client(CallbackAPIVersion.VERSION2, protocol=MQTTv5)
-    properties = Properties(PacketTypes.PUBLISH)
-    properties.ContentType = "application/senml+json"
-    client.connect(host, port)
-    client.loop_start()
-    try:
-        sent: list[MQTTMessageInfo] = [client.publish(topic, message, 1, properties=properties) for message in messages]
-        for number, one in enumerate(sent):
-            one.wait_for_publish(_ANSWER_S)
-            if not one.is_published():
-                done = f"{number} of {len(messages)} messages"
-                raise TimeoutError(f"the broker acknowledged {done}, and then none for {_ANSWER_S} s")
-        client.disconnect()
-    finally:
-        client.loop_stop()
+async def _publish(server: Server, topic: str, messages: list[bytes]) -> None:
+    """Returns when the broker has acknowledged all messages. Raises OSError, Refused and WireError."""
+    async with connected(server, Credentials(), "replay") as client:
+        sent = 0
+        try:
+            for message in messages:
+                async with asyncio.timeout(ANSWER_S):
+                    await client.publish(topic, message, {CONTENT_TYPE: SENML})
+                sent += 1
+            while client.unacknowledged:
+                async with asyncio.timeout(ANSWER_S):
+                    await client.take_puback()
+        except TimeoutError:
+            done = f"{sent - client.unacknowledged} of {len(messages)} messages"
+            raise TimeoutError(f"the broker acknowledged {done}, and then none for {ANSWER_S} s") from None

@@ -8,6 +8,7 @@ from typer.testing import CliRunner, Result
 
 from tests.support.mosquitto import mosquitto, subscriber
 from tools.cli.main import make_app
+from tools.lab.testing.mosquitto import Mosquitto
 
 CSV = "timestamp,value\n2013-12-02 21:15:00,73.97\n2013-12-02 22:20:00+01:00,74.94\n"
 
@@ -58,7 +59,7 @@ def test_broker_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "machine.csv").write_text(CSV)
     assert replay(str(tmp_path / "machine.csv"), "--broker", "mqtt://127.0.0.1:1").exit_code == 2
     done = replay(str(tmp_path / "machine.csv"), "--broker", "localhost")
-    assert done.stderr == "holdfast replay: --broker localhost: expected mqtt://HOST:PORT\n"
+    assert done.stderr == "holdfast replay: --broker: 'localhost', expected mqtt://host:port\n"
 
 
 @pytest.mark.parametrize("broker", ["mqtt://127.0.0.1:99999", "mqtt://127.0.0.1:much", "mqtt://[::1", "mqtt://host:0"])
@@ -66,7 +67,7 @@ def test_broker_with_an_impossible_address_is_an_error(tmp_path: Path, broker: s
     (tmp_path / "machine.csv").write_text(CSV)
     done = replay(str(tmp_path / "machine.csv"), "--broker", broker)
     assert done.exit_code == 2, done.output
-    assert done.stderr.startswith(f"holdfast replay: --broker {broker}: expected mqtt://HOST:PORT")
+    assert done.stderr == f"holdfast replay: --broker: {broker!r}, expected mqtt://host:port\n"
 
 
 def test_blank_lines_are_no_rows(tmp_path: Path) -> None:
@@ -83,3 +84,18 @@ def test_device_that_cannot_be_in_a_topic_is_an_error(tmp_path: Path, device: st
         done = replay(str(tmp_path / "machine.csv"), "--device", device, "--broker", f"mqtt://127.0.0.1:{port}")
     assert done.exit_code == 2, done.output
     assert done.stderr == f"holdfast replay: --device {device}: expected a name without + and #\n"
+
+
+def test_messages_that_the_broker_refuses_are_an_error(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.write_text("topic read telemetry/#\n")
+    rules.chmod(0o644)
+    (tmp_path / "machine.csv").write_text(CSV)
+    broker = Mosquitto(tmp_path, f"acl_file {rules}\n", is_persistent=False)
+    broker.start()
+    try:
+        done = replay(str(tmp_path / "machine.csv"), "--broker", f"mqtt://127.0.0.1:{broker.port}")
+    finally:
+        broker.stop()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "holdfast replay: the server refuses a message: not authorized (0x87)\n"

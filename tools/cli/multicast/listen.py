@@ -9,24 +9,23 @@ import signal
 import socket
 import ssl
 import sys
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated
 
 import typer
 
+from host.credentials import Credentials
 from host.errors import ConfigError
-from host.files import read_secret
+from host.server import Server, parse_server
+from tools.cli.client import Refused, connected
 from tools.cli.columns import printable
 from tools.cli.failure import fail, failing_on
 from tools.cli.multicast.group_socket import open_group_socket
 from wire.backoff import Backoff
-from wire.codec.packets import Connack, Publish, Suback
-from wire.connection.client import ClientConnection
-from wire.errors import Closed, WireError
+from wire.codec.packets import Publish, Suback
+from wire.errors import WireError
 from wire.multicast import DATAGRAM_MAX, MULTICAST_PROPERTY, MULTICAST_TOPIC, decode_key
 from wire.multicast.receiver import MulticastReceiver
 from wire.properties import REASON_STRING, USER_PROPERTY
@@ -34,8 +33,6 @@ from wire.reasons import UNSPECIFIED_ERROR, describe
 from wire.topics import check_topic_filter, matches
 
 COMMAND = "multicast listen"
-DEFAULT_PORT = 8883
-READ_MOST = 65_536
 DATAGRAMS_AT_ONCE = 64  # between two turns of the event loop
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 200, 30_000  # before the next attempt to connect
 SILENCE_S = 5.0  # the gateway sends a heartbeat after each second without a datagram
@@ -47,14 +44,11 @@ class NoKeyError(Exception):
 
 @dataclass(frozen=True)
 class _Settings:
-    host: str
-    port: int
-    context: ssl.SSLContext
+    server: Server
+    credentials: Credentials
     group: str
     topic_filters: tuple[str, ...]
     interface: str | None
-    user: str | None
-    password: bytes | None
     as_json: bool
 
 
@@ -80,32 +74,21 @@ def listen(
 
     The keys come over TLS. If that connection ends, the messages go on until the next key, and it is opened again.
     """
-    host, port = _address(broker)
+    try:
+        server = parse_server(broker, ("mqtts",))
+    except ValueError as error:
+        fail(COMMAND, f"--broker: {error}; a key comes over TLS alone")
     for one in topic_filter:
         try:
             check_topic_filter(one)
         except WireError as error:
             fail(COMMAND, f"--filter: {error}")
-    with failing_on(ConfigError, ssl.SSLError, OSError, command=COMMAND):
-        context = ssl.create_default_context(cafile=ca)
-        if certificate is not None:
-            context.load_cert_chain(certificate, key)
-        password = None if password_file is None else read_secret(password_file).strip(b"\r\n")
-    settings = _Settings(host, port, context, group, tuple(topic_filter), interface, user, password, as_json)
-    with failing_on(NoKeyError, OSError, command=COMMAND, exit_code=1):
+    credentials = Credentials(user, password_file, ca, certificate, key)
+    with failing_on(ConfigError, command=COMMAND):
+        credentials.check(server)
+    settings = _Settings(server, credentials, group, tuple(topic_filter), interface, as_json)
+    with failing_on(NoKeyError, Refused, ConfigError, OSError, command=COMMAND, exit_code=1):
         asyncio.run(_Listener(settings).run())
-
-
-def _address(broker: str) -> tuple[str, int]:
-    expected = f"--broker {broker}: expected mqtts://HOST:PORT, as a key comes over TLS alone"
-    try:
-        address = urlsplit(broker)
-        host, port = address.hostname, address.port
-    except ValueError as error:
-        fail(COMMAND, f"{expected}: {error}")
-    if address.scheme != "mqtts" or not host or port == 0:
-        fail(COMMAND, expected)
-    return host, port or DEFAULT_PORT
 
 
 class _Listener:
@@ -137,61 +120,27 @@ class _Listener:
         while True:
             try:
                 await self._serve(backoff.reset)
-            except (OSError, NoKeyError) as error:
+            except (OSError, NoKeyError, Refused, ConfigError) as error:
                 if self._place is None or isinstance(error, ssl.SSLCertVerificationError):
                     raise
                 _tell(f"{printable(str(error))}; connecting again")
             await asyncio.sleep(backoff.next_wait_ms() / 1000)
 
     async def _serve(self, subscribed: Callable[[], None]) -> None:
-        """Serves one connection. Raises OSError when it ends, and NoKeyError."""
+        """Serves one connection. Raises OSError when it ends, ConfigError, Refused and NoKeyError."""
         settings = self._settings
-        reader, writer = await asyncio.open_connection(settings.host, settings.port, ssl=settings.context)
-        protocol = ClientConnection(
-            f"listen-{uuid.uuid4().hex[:16]}",
-            clean_start=True,
-            session_expiry_s=0,
-            username=settings.user,
-            password=settings.password,
-        )
-        try:
-            protocol.connect(_now_ms())
+        async with connected(settings.server, settings.credentials, "listen") as client:
+            filters = [(one, 0) for one in settings.topic_filters]
+            client.protocol.subscribe(filters, {USER_PROPERTY: [(MULTICAST_PROPERTY, settings.group)]})
             while True:
-                while (event := protocol.next_event()) is not None:
-                    if self._handle(event, protocol):
+                match await client.event():
+                    case Suback() as answer:
+                        self._take_keys(answer)
                         subscribed()
-                writer.write(protocol.data_to_send())
-                await writer.drain()
-                due_ms = protocol.next_timer_ms()
-                wait_s = None if due_ms is None else max(0, due_ms - _now_ms()) / 1000
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait_s):  # in Python 3.11 wait_for may forget SIGTERM
-                        data = await reader.read(READ_MOST)
-                    if not data:
-                        raise ConnectionResetError("the gateway has closed the connection")
-                    protocol.receive_data(data, _now_ms())
-                protocol.handle_timer(_now_ms())
-        finally:
-            writer.transport.abort()
-
-    def _handle(self, event: Any, protocol: ClientConnection) -> bool:
-        """Acts on what has come from the gateway; returns whether it was a key. Raises OSError, NoKeyError."""
-        match event:
-            case Connack():
-                if event.reason_code != 0:
-                    raise NoKeyError(f"the gateway refuses the login: {describe(event.reason_code)}")
-                filters = [(one, 0) for one in self._settings.topic_filters]
-                protocol.subscribe(filters, {USER_PROPERTY: [(MULTICAST_PROPERTY, self._settings.group)]})
-            case Suback():
-                self._take_keys(event)
-                return True
-            case Publish() if event.topic.startswith(MULTICAST_TOPIC):
-                self._take_key(event.payload.decode(errors="replace"))
-            case Publish():
-                self._print(event, "tls")
-            case Closed():
-                raise ConnectionResetError(event.text)
-        return False
+                    case Publish() as message if message.topic.startswith(MULTICAST_TOPIC):
+                        self._take_key(message.payload.decode(errors="replace"))
+                    case Publish() as message:
+                        self._print(message, "tls")
 
     def _take_keys(self, packet: Suback) -> None:
         keys = [value for name, value in packet.properties.get(USER_PROPERTY, ()) if name == MULTICAST_PROPERTY]
@@ -290,7 +239,3 @@ class _Listener:
 
 def _tell(text: str) -> None:
     print(f"holdfast {COMMAND}: {text}", file=sys.stderr, flush=True)
-
-
-def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)
