@@ -548,7 +548,7 @@ class Sender:
 
     def _finish(self, source: Source, finished: list[int]) -> None:
         source.sent.difference_update(finished)
-        held = [delivery for delivery in finished if delivery in source.held]
+        held = finished if source.held.issuperset(finished) else [one for one in finished if one in source.held]
         source.held.difference_update(held)
         source.cursor.acknowledge_all(held)
 

@@ -36,6 +36,8 @@ IDENTIFIER_SIZE = 2
 TOPIC_REMEMBERED_MAX = 512  # characters; a longer name is rare, and remembering many costs memory
 
 NO_PROPERTIES = b"\0"
+NO_HEAD = b"\0"
+"""No PUBLISH begins with it."""
 
 FIRST_BYTE_OF = {qos: bytes((first_byte,)) for first_byte, qos in FIRST_BYTES.items()}
 _remember_topic = lru_cache(maxsize=4096)(encode_string)
@@ -77,26 +79,36 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
     payload_size = other_size = properties_size = 0
     identities: list[EncodedIdentity] = []
     identity: EncodedIdentity | None = None
+    head, packet_size = NO_HEAD, 0  # the packet identifier and what follows it differ
+    topic: str | None = None
     with suppress(IndexError):  # where the buffer ends within a packet
         while buffer[start] == first_byte:
-            length = buffer[start + 1]
-            if length < 0x80:
-                name = start + 4
-                end = start + 2 + length
+            if buffer.startswith(head, start):
+                place, end = start + len(head), start + packet_size
             else:
-                more = buffer[start + 2]
-                if not 0 < more < 0x80:
-                    break
-                name = start + 5
-                end = start + 3 + (length & 0x7F | more << 7)
-            place = name + (buffer[name - 2] << 8 | buffer[name - 1])
-            topic = topics.get(buffer[name:place])
+                length = buffer[start + 1]
+                if length < 0x80:
+                    name = start + 4
+                    end = start + 2 + length
+                else:
+                    more = buffer[start + 2]
+                    if not 0 < more < 0x80:
+                        break
+                    name = start + 5
+                    end = start + 3 + (length & 0x7F | more << 7)
+                place = name + (buffer[name - 2] << 8 | buffer[name - 1])
+                topic = topics.get(buffer[name:place])
+                head, packet_size = buffer[start:place], end - start
             identifier = buffer[place] << 8 | buffer[place + 1]
             payload = place + IDENTIFIER_SIZE
             if topic is None or not identifier or end > size:
                 break
-            if has_properties:
+            if not has_properties:
+                pass
+            elif buffer[payload]:
                 payload, identity, properties_size = _behind_properties(buffer, payload, end, origins)
+            else:
+                payload, identity, properties_size = payload + 1, None, 0
             if payload > end:
                 break
             if identity is not None:
@@ -122,8 +134,6 @@ def _behind_properties(
 
     Properties that are not ordinary end behind `end`.
     """
-    if not buffer[at]:
-        return at + 1, None, 0
     block, behind = find_block(buffer, at)
     if behind <= end:
         common, identity, properties_size = check_block(buffer[block:behind], origins)
@@ -155,21 +165,25 @@ def read_publishes(
     has_properties = level == MQTT_5
     names: dict[bytes, str] = {}
     common = identity = trail = None
+    head, packet_size = NO_HEAD, 0
+    topic = ""
     size = len(packets)
     start = 0
     while start < size:
-        length = packets[start + 1]
-        if length < 0x80:
-            name = start + 4
-            end = start + 2 + length
+        if packets.startswith(head, start):
+            place, end = start + len(head), start + packet_size
         else:
-            name = start + 5
-            end = start + 3 + (length & 0x7F | packets[start + 2] << 7)
-        place = name + (packets[name - 2] << 8 | packets[name - 1])
-        encoded = packets[name:place]
-        topic = names.get(encoded)
-        if topic is None:
-            topic = names[encoded] = encoded.decode()
+            length = packets[start + 1]
+            if length < 0x80:
+                name = start + 4
+                end = start + 2 + length
+            else:
+                name = start + 5
+                end = start + 3 + (length & 0x7F | packets[start + 2] << 7)
+            place = name + (packets[name - 2] << 8 | packets[name - 1])
+            encoded = packets[name:place]
+            topic = names.get(encoded) or names.setdefault(encoded, encoded.decode())
+            head, packet_size = packets[start:place], end - start
         at = place + IDENTIFIER_SIZE
         tail = payload = packets[at:end]
         if has_properties:
@@ -179,7 +193,7 @@ def read_publishes(
             else:
                 behind, common, identity, trail = at + 1, None, None, None
             payload = packets[behind:end]
-        yield topic, payload, common, identity, trail, (packets[start:place], tail)
+        yield topic, payload, common, identity, trail, (head, tail)
         start = end
 
 

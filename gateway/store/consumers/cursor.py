@@ -14,6 +14,8 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 
 from gateway.loop.pace import Slice, in_slices
 from gateway.message import Message, content_sizes
@@ -46,6 +48,7 @@ Kind = tuple[str, int, bool]
 HoldsBack = Callable[[int, Message], bool]
 """Holds the new message at a position back, or drops it; returns False for one that is handed out."""
 
+_kind_of = attrgetter("topic", "qos", "retain")
 _new = tuple.__new__  # a NamedTuple's own takes three times as long
 
 
@@ -399,7 +402,8 @@ class Cursor(Taker):
         """Hands out all of some messages of these sizes, none of them as a duplicate; none if they differ too much."""
         if upcoming[0][0] <= max(self._usual_from, self._dup_up_to[0]):
             return []
-        kinds = [(message.topic, message.qos, message.retain) for _, message in upcoming]
+        positions, messages = zip(*upcoming, strict=True)
+        kinds = list(map(_kind_of, messages))
         examples = dict(zip(kinds, upcoming, strict=True))
         if len(examples) > KINDS_MOST:
             return []
@@ -408,18 +412,17 @@ class Cursor(Taker):
             if (grant := self.grant(position, message)) is None:
                 return []
             grants[kind] = grant
-        positions, messages = [position for position, _ in upcoming], [message for _, message in upcoming]
-        numbers = range(self._taken, self._taken + len(upcoming))
-        identifiers = [number % self._identifiers + 1 for number in numbers]
-        granted = [grants[kind] for kind in kinds]
-        in_flight = zip(positions, granted, sizes, numbers, strict=True)
+        taken, count = self._taken, len(upcoming)
+        identifiers = [number % self._identifiers + 1 for number in range(taken, taken + count)]
+        granted = list(map(grants.__getitem__, kinds))
+        in_flight = zip(positions, granted, sizes, range(taken, taken + count), strict=True)
         self.flight.entries.update(zip(identifiers, in_flight, strict=True))
-        self._read, self._taken = positions[-1], numbers.stop
-        columns = zip(positions, identifiers, messages, granted, numbers, strict=True)
-        return [
-            _new(Delivery, (position, identifier, message, False, *grant, number + 1))
-            for position, identifier, message, grant, number in columns
-        ]
+        self._read, self._taken = positions[-1], taken + count
+        numbers = range(taken + 1, taken + count + 1)
+        fields = zip(
+            positions, identifiers, messages, repeat(False), *zip(*granted, strict=True), numbers, strict=False
+        )
+        return list(map(_new, repeat(Delivery), fields))
 
     async def _upcoming(self, limit: int) -> list[tuple[int, Message]]:
         """Reads on to the next message for this consumer; returns it and the messages behind it."""

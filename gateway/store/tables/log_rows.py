@@ -152,10 +152,11 @@ class PublishBatch:
     def messages(self) -> list[Message]:
         """Returns the messages, the same objects each time."""
         if self._messages is None:
-            self._messages = list(self._read())
+            self._messages = self._read()
         return self._messages
 
-    def _read(self) -> Iterator[Message]:
+    def _read(self) -> list[Message]:
+        messages: list[Message] = []
         qos = qos_of(self.packets)
         as_it_came = form(self.level, qos, False)
         seq = self.first_seq
@@ -182,8 +183,9 @@ class PublishBatch:
                 message.properties = trail.add_to(message.properties)
             if not self.bring_identities:
                 message.halves = {as_it_came: halves}
-            yield message
+            messages.append(message)
             seq += 1
+        return messages
 
 
 Part = Message | PublishBatch
