@@ -13,7 +13,7 @@ from tests.house.extras import NEEDS_ALL_EXTRAS
 from tests.house.repository import FOLDERS, ROOT, name, pages, parse
 from tools.cli.main import COMMANDS, GROUPS, load
 
-COMMANDS_PAGE = ROOT / "docs/reference/commands.md"
+COMMAND_PAGES = ROOT / "docs/reference/commands"
 CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^()\s]+\.py)\)")
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 SHELL_BLOCK = re.compile(r"^ *```(?:sh|console)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -60,10 +60,10 @@ def long_options(command: str) -> set[str]:
 
 
 def section(command: str) -> str:
-    """The text of the page of commands below the command's heading."""
-    text = COMMANDS_PAGE.read_text()
-    _, found, rest = text.partition(f"\n## holdfast {command}\n")
-    assert found, f"docs/reference/commands.md has no heading '## holdfast {command}'"
+    """The text below the command's heading, on the page of its group."""
+    page = COMMAND_PAGES / f"{command.split()[0] if ' ' in command else 'general'}.md"
+    _, found, rest = page.read_text().partition(f"\n## holdfast {command}\n")
+    assert found, f"{name(page)} has no heading '## holdfast {command}'"
     return rest.partition("\n## ")[0]
 
 
@@ -130,8 +130,15 @@ def test_command_and_its_options_are_documented_and_no_others(command: str) -> N
 
 
 def test_no_other_command_is_documented() -> None:
-    headings = re.findall(r"^## holdfast (.+)$", COMMANDS_PAGE.read_text(), re.MULTILINE)
-    assert set(headings) == set(COMMANDS)
+    texts = [page.read_text() for page in COMMAND_PAGES.glob("*.md")]
+    headings = [one for text in texts for one in re.findall(r"^## holdfast (.+)$", text, re.MULTILINE)]
+    assert sorted(headings) == sorted(COMMANDS)
+
+
+def test_the_index_of_commands_leads_to_each_of_them() -> None:
+    index = (ROOT / "docs/reference/commands.md").read_text()
+    linked = re.findall(r"\(commands/\w+\.md#holdfast-([\w-]+)\)", index.partition("| exit code |")[0])
+    assert sorted(linked) == sorted(command.replace(" ", "-") for command in COMMANDS)
 
 
 @NEEDS_ALL_EXTRAS

@@ -26,8 +26,7 @@ class Command:
 GROUPS = {
     "check": "Test a broker against the MQTT standards, and as a central broker.",
     "bench": "Measure speed, memory and bytes written, and compare with other software.",
-    "device": "Build the firmware for a board, and check its configuration.",
-    "flash": "Look into a copy of a device's flash.",
+    "device": "Build the firmware for a board, check its configuration, and look into a copy of its flash.",
     "uplink": "See and steer the routes of a gateway that runs.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "network": "Work on networks of gateways.",
@@ -163,8 +162,8 @@ COMMANDS = {
     "device partitions": Command(
         "tools.cli.device.partitions:partitions", "Write an ESP32's partition table with room for the store.", "tools"
     ),
-    "flash inspect": Command(
-        "tools.cli.flash.inspect:inspect", "Show what is stored in a copy of a device's flash.", ""
+    "device inspect": Command(
+        "tools.cli.device.inspect:inspect", "Show what is stored in a copy of a device's flash.", ""
     ),
     "gateway run": Command("tools.cli.gateway.process:run", "Run a gateway.", "gateway"),
     "gateway check-config": Command(

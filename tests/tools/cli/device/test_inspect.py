@@ -1,4 +1,4 @@
-"""`holdfast flash inspect` as its users call it."""
+"""`holdfast device inspect` as its users call it."""
 
 import ast
 import json
@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from flash_store.log import Log
 from tests.house.repository import ROOT
 from tests.tools.cli.flash.images import SECTORS, formatted, sector_size_of
-from tools.cli.flash.inspect import inspect
+from tools.cli.device.inspect import inspect
 from tools.cli.flash.layout import FREE_SIZE, open_offset
 from tools.lab.testing.nor import NorFlash
 
@@ -240,7 +240,7 @@ def test_where_there_is_no_store_it_says_what_is_there(content: bytes, reason: s
     path.write_bytes(content)
     result = run(path)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"holdfast flash inspect: no store in {path}: {reason}" in result.stderr
+    assert f"holdfast device inspect: no store in {path}: {reason}" in result.stderr
 
 
 def test_a_store_elsewhere_in_the_file_is_told(image: Path) -> None:

@@ -1,4 +1,4 @@
-"""``holdfast flash inspect``: shows a device's store in a copy of its flash, and does not change the copy."""
+"""``holdfast device inspect``: shows a device's store in a copy of its flash, and does not change the copy."""
 
 import json
 from collections.abc import Iterable
@@ -51,11 +51,11 @@ def inspect(
     try:
         content = image.read_bytes()
     except OSError as error:
-        fail("flash inspect", f"cannot read {image}: {error.strerror}")
+        fail("device inspect", f"cannot read {image}: {error.strerror}")
     try:
         store = read_store(content, sector_size)
     except NoStore as error:
-        fail("flash inspect", f"no store in {image}: {error}", exit_code=1)
+        fail("device inspect", f"no store in {image}: {error}", exit_code=1)
     if as_json_line:
         print(json.dumps(_as_json(store)))
     else:
