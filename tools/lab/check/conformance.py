@@ -27,8 +27,8 @@ This page lists every normative statement of MQTT 3.1.1 and 5.0 in a few words, 
 clients in `wire` keep it. The proof of a statement is one of these:
 
 - A check of the suite that [`holdfast check broker`](commands/check.md#holdfast-check-broker) runs. It observes a
-  broker as a client does. The table gives its file in `tools/lab/check/chapters` and its name. The checks of `authentication`
-  need an account.
+  broker as a client does. The table gives its file in `tools/lab/check/chapters` and its name. The checks of
+  `authentication` need an account.
 - For statements about clients, and for statements that a client cannot observe: a test, or the reason why there is no
   test.
 
