@@ -46,6 +46,11 @@ def is_lock(error: BaseException) -> bool:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
+def is_read_only(error: BaseException) -> bool:
+    """Whether an error of SQLite says that it may not write a file, or the files beside it."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
+
+
 def advice_on(error: Exception) -> str:
     """Returns the advice that follows the text of an error of SQLite; "" where no command helps."""
     return ADVICE if is_damage(error) or "no such table" in str(error) else ""

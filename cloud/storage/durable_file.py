@@ -1,6 +1,8 @@
 """Files that are complete and on the disk, or do not exist under their name."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -18,13 +20,19 @@ def write_durably(path: Path, content: bytes) -> None:
 
 def write_synced(path: Path, content: bytes) -> None:
     """Writes a file, and its content to the disk, but not its name. Raises OSError."""
+    with naming(path), path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Has an OSError name the file: Python reports a full disk without it."""
     try:
-        with path.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield
     except OSError as error:
-        error.filename = str(path)  # a full disk is reported without it
+        error.filename = str(path)
         raise
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
-from cloud.storage.durable_file import hidden_name, sync, write_durably, write_synced
+from cloud.storage.durable_file import hidden_name, naming, sync, write_durably, write_synced
 from cloud.storage.storage import Entry, Written
 
 
@@ -113,6 +113,7 @@ class _HashedFile:
     """A file that computes the digest of what is written to it, before the disk has it."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = path.open("wb", buffering=0)
         self.digest = hashlib.sha256()
 
@@ -123,8 +124,9 @@ class _HashedFile:
     def write(self, content: bytes) -> int:
         left = memoryview(content)
         self.digest.update(left)
-        while left:
-            left = left[self._file.write(left) :]
+        with naming(self._path):
+            while left:
+                left = left[self._file.write(left) :]
         return len(content)
 
     def tell(self) -> int:

@@ -46,6 +46,8 @@ def rebuild(
     landed, folder = open_storage(landing), open_storage(tables)
     new, old = _beside(folder, REBUILT), _beside(folder, REPLACED)
     spark = spark or open_session(cache)
+    if isinstance(folder, LocalStorage) and folder.place.exists() and not folder.place.is_dir():
+        raise CannotRebuild(f"{folder} is no folder")
     if has_tables(old) and (has_tables(folder) or not has_tables(new)):
         raise CannotRebuild(f"{old} is there, the tables of an earlier rebuild: move it away or delete it")
     with ExitStack() as locks:

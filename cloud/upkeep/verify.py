@@ -292,8 +292,14 @@ class _Verifier:
         by_name = {one["file"]: one for one in ingested.to_pylist()}
         twice = ingested.num_rows - len(by_name)
         yield Check("each file is ingested once", LANDING_FILES.name, twice)
-        landed = sorted(list_landed(self._landing)) if self._landing.is_there() else []
-        others, lacking, unusable, late = [], [], [], []
+        others: list[str] = []
+        lacking: list[str] = []
+        unusable: list[str] = []
+        late: list[str] = []
+        if self._landing.is_there():
+            landed = sorted(list_landed(self._landing))
+        else:
+            landed, unusable = [], [f"there is no folder {self._landing}"]
         stored = []
         for file in landed:
             try:

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.message import Message
 from gateway.store import MessageLog
-from tests.gateway.store.support import stored
+from tests.gateway.store.support import disk_full, stored
 from tests.support.scripted_broker import scripted_broker, silent
 from tests.uplink.support import append, opened, route_config, until
 from tests.uplink.test_reload import numbers, status, steered
@@ -102,6 +102,18 @@ def test_a_file_that_another_program_makes_during_an_export_is_kept(tmp_path: Pa
     writer.discard()
     assert path.read_text() == "precious"
     assert [one.name for one in tmp_path.iterdir()] == ["backlog"]
+
+
+async def test_an_export_to_a_full_disk_leaves_no_file_and_everything_waiting(tmp_path: Path) -> None:
+    path = tmp_path / "stick/backlog"
+    path.parent.mkdir()
+    async with opened(tmp_path / "from") as log, steered(log, route_config(ABSENT)) as routes:
+        await append(log, range(1, 6))
+        with disk_full(60), pytest.raises(ExportFailed, match=r"backlog: File too large$"):
+            await routes.export("central", path)
+        assert list(path.parent.iterdir()) == []
+        assert status(routes).backlog_messages == 5
+        assert await routes.export("central", path) == 5
 
 
 def test_an_export_removes_the_remains_of_killed_ones_and_nothing_else(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 from threading import Event
@@ -22,7 +21,7 @@ from cloud import (
     ingest,
     open_session,
 )
-from tools.cli.failure import fail, failing_on
+from tools.cli.failure import complain, fail, failing_on, say
 from tools.cli.folders import (
     MASTER_DEFAULT,
     AsJson,
@@ -99,7 +98,7 @@ def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decod
         told = set(faults)
         sound = report is not None and _holds(report)
         if report and (as_json or report.batches or sound is not was_sound):
-            _print_counts(report, sentence(report), as_json)
+            say(_counts(report, sentence(report), as_json))
         was_sound = sound
         if stop.wait(wait_s(interval_s, began_s, time.monotonic())):
             return sound
@@ -122,7 +121,7 @@ def _run(landing: Path | str, tables: Path | str, decoders: list[str]) -> Report
 def tell(command: str, report: Report, text: str, as_json: bool) -> bool:
     """Prints what a run did. Returns whether every landing file could be used."""
     _complain(command, _faults(report))
-    _print_counts(report, text, as_json)
+    print(_counts(report, text, as_json))
     return _holds(report)
 
 
@@ -139,11 +138,11 @@ def _faults(report: Report) -> list[str]:
 
 def _complain(command: str, faults: list[str]) -> None:
     for fault in faults:
-        print(f"holdfast {command}: {fault}", file=sys.stderr, flush=True)
+        complain(command, fault)
 
 
-def _print_counts(report: Report, text: str, as_json: bool) -> None:
-    print(msgspec.json.encode(_facts(report)).decode() if as_json else text, flush=True)
+def _counts(report: Report, text: str, as_json: bool) -> str:
+    return msgspec.json.encode(_facts(report)).decode() if as_json else text
 
 
 def _holds(report: Report) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cloud import LanderReplaced, LanderRunning, LandingFailed, land
-from tools.cli.failure import fail, failing_on
+from tools.cli.failure import fail, failing_on, say
 from tools.cli.folders import LANDING_DEFAULT
 from tools.cli.paths import state_directory
 
@@ -74,7 +74,7 @@ def run(
                 certificate=certificate,
                 key=key,
                 metrics_port=metrics_port,
-                say=lambda text: print(f"lander {name}: {text}", flush=True),
+                say=lambda text: say(f"lander {name}: {text}"),
             )
     except LandingFailed as error:
         fail("lander run", str(error), exit_code=1)

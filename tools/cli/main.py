@@ -11,6 +11,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tools.cli.failure import OutputFailed, checked_output, complain
+
 OUR_PACKAGES = {"host", "wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools"}
 
 
@@ -309,8 +311,23 @@ def _config_of_gateway(arguments: list[str]) -> Path | None:
     return None
 
 
+def _command() -> str | None:
+    """The command that the command line names."""
+    return next((path for path in COMMANDS if sys.argv[1:][: path.count(" ") + 1] == path.split()), None)
+
+
 def main() -> None:
-    """Exit codes: 0 done, 1 the thing checked does not hold, 2 bad usage or configuration."""
+    """Exit codes: 0 done, 1 the thing checked does not hold, 2 bad usage or configuration, or its output is lost."""
+    try:
+        with checked_output():
+            _run()
+    except OutputFailed as error:
+        if error.is_fault:
+            complain(_command() or "", str(error))
+        sys.exit(2 if error.is_fault else 1)
+
+
+def _run() -> None:
     try:
         if (config := _config_of_gateway(sys.argv[1:])) is not None:
             run = import_module("tools.cli.gateway.process").run
@@ -321,8 +338,7 @@ def main() -> None:
         else:
             make_app()(prog_name="holdfast")
     except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        path = next((path for path in COMMANDS if sys.argv[1:][: path.count(" ") + 1] == path.split()), None)
+        missing, path = (error.name or "").partition(".")[0], _command()
         if missing in OUR_PACKAGES or path is None:
             raise
         print(

@@ -102,8 +102,12 @@ class BacklogWriter:
 
     def discard(self) -> None:
         """Removes the file, which is not complete."""
-        self._file.close()
-        self._hidden.unlink(missing_ok=True)
+        try:
+            self._file.close()  # writes what it still holds, which a full disk does not take
+        except OSError:
+            pass
+        finally:
+            self._hidden.unlink(missing_ok=True)
 
     def _write(self, kind: bytes, body: bytes) -> None:
         checksum = zlib.crc32(kind + body)

@@ -85,16 +85,19 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
 
 
 def _rebuild(folder: Path, taken: TakenFolder, rebuild: Rebuild, routes: Iterable[str], report: Report) -> None:
-    making = swap_files.begin(folder)
-    report.lost = rebuild.write(making / MESSAGES, lambda sessions: [*routes, *_consumers_of(sessions)])
-    report.messages = rebuild.messages
-    report.kept.update(rebuild.kept)
-    report.damaged_pages = rebuild.salvage.damaged_pages
-    report.damaged_rows = rebuild.damaged_rows
-    report.sessions_lost = _sessions_lost(making / MESSAGES)
-    _note(folder, making, report)
-    announce(making / MESSAGES, taken)
-    report.old = str(swap_files.offer(folder))
+    with swap_files.begun(folder) as making:
+        try:
+            report.lost = rebuild.write(making / MESSAGES, lambda sessions: [*routes, *_consumers_of(sessions)])
+            report.messages = rebuild.messages
+            report.kept.update(rebuild.kept)
+            report.damaged_pages = rebuild.salvage.damaged_pages
+            report.damaged_rows = rebuild.damaged_rows
+            report.sessions_lost = _sessions_lost(making / MESSAGES)
+            _note(folder, making, report)
+            announce(making / MESSAGES, taken)
+            report.old = str(swap_files.offer(folder))
+        except (sqlite3.Error, OSError) as error:  # while the new files still fill the disk
+            raise StoreError(f"message store {folder}: {words_of(error, folder)}") from error
 
 
 def announce(made: Path, taken: TakenFolder) -> None:

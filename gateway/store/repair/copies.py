@@ -6,11 +6,11 @@ import sqlite3
 import time
 from pathlib import Path
 
-from gateway.errors import StoreError
+from gateway.errors import StoreError, is_read_only
 from gateway.store.repair.command import announce
 from gateway.store.sqlite import marks, swap_files
 from gateway.store.sqlite.disk import words_of
-from gateway.store.sqlite.folder import MESSAGES, check_moved, take_folder
+from gateway.store.sqlite.folder import MESSAGES, check_moved, take_folder, why_unusable
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_at_rest, open_for_reading
 from gateway.store.tables import schema
@@ -19,6 +19,7 @@ from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
 EMPTY = "there is no message store in it: it is empty"  # a first start ended before it had made the tables
+HEADER = b"SQLite format 3\0"  # https://www.sqlite.org/fileformat2.html#magic_header_string
 WITHOUT_END = f"SELECT * FROM dropped WHERE reason = '{DAMAGED}' AND last = {SEQ_MAX}"
 
 
@@ -28,19 +29,24 @@ def backup(folder: Path, target: Path) -> None:
     Raises:
         StoreError: there is no store, it was moved, it cannot be read, or the file exists or cannot be written.
     """
-    check_moved(folder)
-    if target.exists():
-        raise StoreError(f"{target}: there is a file already")
-    making = target.with_name(f"{target.name}.part")
+    target = target.absolute()
+    what, where = f"backup of {folder} to {target}", target.parent
     try:
-        _copy(folder / MESSAGES, making)
-        swap_files.sync(making)
-        making.rename(target)
-        swap_files.sync(target.absolute().parent)
-    except (sqlite3.Error, OSError) as error:
-        with contextlib.suppress(OSError):
-            making.unlink()
-        raise StoreError(f"backup of {folder} to {target}: {words_of(error, target.absolute().parent)}") from error
+        check_moved(folder)
+        if os.path.lexists(target):
+            raise StoreError(f"{target}: there is a file already")
+        os.scandir(where).close()  # its error names the folder
+        with swap_files.begun(where, f".{target.name}.part") as making:  # SQLite makes files beside it
+            try:
+                _copy(folder / MESSAGES, making / MESSAGES)
+                swap_files.sync(making / MESSAGES)
+            except (sqlite3.Error, OSError) as error:  # while the copy still fills the disk
+                why = why_unusable(folder) if is_read_only(error) else None
+                raise StoreError(f"{what}: {words_of(why or error, where)}") from error
+            (making / MESSAGES).rename(target)
+        swap_files.sync(where)
+    except OSError as error:
+        raise StoreError(f"{what}: {words_of(error, where)}") from error
 
 
 def restore(folder: Path, source: Path, origin: str) -> Path:
@@ -54,15 +60,19 @@ def restore(folder: Path, source: Path, origin: str) -> Path:
     Raises:
         StoreError: a gateway runs on the store, or the backup cannot be used; then the store is unchanged.
     """
-    with contextlib.closing(take_folder(folder)) as taken:
-        try:
-            making = swap_files.begin(folder)
-            _copy(source, making / MESSAGES)
-            _tell_of_replaced(folder / MESSAGES, making / MESSAGES, taken.note(), origin)
-            announce(making / MESSAGES, taken)
-            return swap_files.offer(folder)
-        except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"restore of {source} to {folder}: {words_of(error, folder)}") from error
+    what = f"restore of {source} to {folder}"
+    try:
+        _check_backup(source)
+        with contextlib.closing(take_folder(folder)) as taken, swap_files.begun(folder) as making:
+            try:
+                _copy(source, making / MESSAGES)
+                _tell_of_replaced(folder / MESSAGES, making / MESSAGES, taken.note(), origin)
+                announce(making / MESSAGES, taken)
+                return swap_files.offer(folder)
+            except (sqlite3.Error, OSError) as error:  # while the copy still fills the disk
+                raise StoreError(f"{what}: {words_of(error, folder)}") from error
+    except OSError as error:
+        raise StoreError(f"{what}: {words_of(error, folder)}") from error
 
 
 def begin_epoch(folder: Path) -> None:
@@ -85,6 +95,13 @@ def begin_epoch(folder: Path) -> None:
                 marks.note_copied(connection)
         except sqlite3.Error as error:
             raise StoreError(f"message store {path}: {words_of(error, folder)}") from error
+
+
+def _check_backup(source: Path) -> None:
+    """Raises StoreError if a file is no copy of a store, and OSError if it cannot be read."""
+    with source.open("rb") as file:
+        if file.read(len(HEADER)) != HEADER:
+            raise StoreError(f"{source}: it is no backup of a message store")
 
 
 def _tell_of_replaced(replaced: Path, made: Path, note: LockNote | None, origin: str) -> None:

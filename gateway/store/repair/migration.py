@@ -134,11 +134,20 @@ def _copy_all(move: Move) -> None:
         try:
             _copy(source, move.new / source.name)
         except (sqlite3.Error, OSError) as error:
-            raise StoreError(f"migration of {source} to {move.new}: {words_of(error, move.new)}") from error
+            text = f"migration of {source} to {move.new}: {words_of(error, move.new)}"
+            _discard_copies(move)
+            raise StoreError(text) from error
     if (move.old / UNSEEN_DROPS).exists():
         shutil.copyfile(move.old / UNSEEN_DROPS, move.new / UNSEEN_DROPS)
         swap_files.sync(move.new / UNSEEN_DROPS)
     swap_files.sync(move.new)
+
+
+def _discard_copies(move: Move) -> None:
+    """Removes what was copied, which is no store yet: the disk may be one that the old gateway needs."""
+    for source in _databases(move.old):
+        for suffix in ("", PART, f"{PART}-journal"):
+            (move.new / (source.name + suffix)).unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:

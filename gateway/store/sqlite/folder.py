@@ -184,6 +184,8 @@ def take_folder(folder: Path, *, may_be_moved: bool = False) -> TakenFolder:
         StoreError: it cannot be used, or another process has it.
     """
     try:
+        if (why := why_unusable(folder)) is not None:
+            raise why
         folder.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
         if not may_be_moved:
             check_moved(folder)

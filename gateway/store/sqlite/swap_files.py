@@ -4,10 +4,12 @@ New files are made in ``repairing``. Renamed to ``repaired``, they all appear at
 and the next process that opens the store finishes the swap first. The former files are kept in a folder of their own.
 """
 
+import contextlib
 import itertools
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from gateway.errors import StoreError
@@ -17,12 +19,16 @@ MAKING, READY, OLD = "repairing", "repaired", "damaged"
 COMPANIONS = ("", "-wal", "-shm")  # a database's file and the files that SQLite keeps beside it
 
 
-def begin(folder: Path) -> Path:
-    """Returns an empty folder for the new files of a store."""
-    making = folder / MAKING
+@contextlib.contextmanager
+def begun(folder: Path, name: str = MAKING) -> Iterator[Path]:
+    """Gives an empty folder for new files. At the end it is removed, unless the files were offered. Raises OSError."""
+    making = folder / name
     shutil.rmtree(making, ignore_errors=True)
     making.mkdir()
-    return making
+    try:
+        yield making
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
 
 
 def offer(folder: Path) -> Path:

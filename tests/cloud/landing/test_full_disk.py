@@ -3,6 +3,7 @@
 import re
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,3 +81,17 @@ def test_a_lander_that_is_told_to_stop_on_a_full_disk_ends_with_1_and_leaves_all
     assert code == 1
     assert re.search(r"File too large.*; the broker keeps the rest", lines[-1])
     assert [path for path in landing.iterdir() if path.suffix in (".parquet", ".json")] == []
+
+
+def test_a_lander_lands_on_while_the_disk_with_its_output_is_full(landing: Path) -> None:
+    def publish(visit: Visit) -> None:
+        visit.publish("x", b"1", 1)
+        visit.receive_until(lambda packet: len(visit.acknowledged) == 1)
+
+    with broker(publish, connack=SECOND) as port, open("/dev/full", "w") as full:
+        options = ["--broker", f"mqtt://127.0.0.1:{port}", "--landing", str(landing), "--roll-seconds", "0.1"]
+        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", *options]
+        with subprocess.Popen(argv, stdout=full) as process:
+            wait_until(lambda: len(landed(landing)) == 1 or process.poll() is not None, "a message")
+            process.terminate()
+    assert [row["payload"] for row in landed(landing)] == [b"1"]

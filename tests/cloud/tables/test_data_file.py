@@ -34,8 +34,9 @@ def test_full_disk_is_an_error_of_the_system_at_each_byte_and_leaves_no_file(tmp
     assert write_rows(LocalStorage(tmp_path / "whole"), LEDGER, 1, ROWS).size == whole
     before = sorted(tmp_path.rglob("*"))
     for size in (*range(0, whole, 97), whole - 1):
-        with disk_with(size), pytest.raises(OSError, match="File too large"):
+        with disk_with(size), pytest.raises(OSError, match="File too large") as raised:
             write_rows(folder, LEDGER, 1, ROWS)
+        assert Path(raised.value.filename).parent == tmp_path
         with disk_with(size // 2), pytest.raises(OSError, match="File too large"):
             write_deleted(folder, ROWS, {})
         gc.collect()  # pyarrow's writers say in their last moment that they could not be closed

@@ -54,3 +54,11 @@ def test_tables_stay_when_a_landing_file_is_gone(lake: Lake, suffix: str) -> Non
     with pytest.raises(CannotRebuild, match="1 landing files that the tables hold cannot be used"):
         rebuild(lake.spark, lake.landing, lake.folder)
     lake.check(LANDED)
+
+
+def test_a_file_in_the_place_of_the_tables_stays_there(lake: Lake, tmp_path: Path) -> None:
+    file = tmp_path / "precious"
+    file.write_text("precious")
+    with pytest.raises(CannotRebuild, match="precious is no folder"):
+        rebuild(lake.spark, lake.landing, file)
+    assert (file.read_text(), file.with_name("precious.rebuilt").exists()) == ("precious", False)

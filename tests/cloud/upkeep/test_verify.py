@@ -137,3 +137,10 @@ def test_row_that_another_program_wrote_without_a_required_value_is_found(lake: 
         "WRITE",
     )
     assert ("no required value missing", "batches") in {(one.check, one.table) for one in faults(lake)}
+
+
+def test_a_landing_folder_that_is_away_is_a_fault(lake: Lake) -> None:
+    """Its disk may not be mounted: then nothing tells that all its messages are in the tables."""
+    lake.landing.rename(lake.landing.with_name("away"))
+    (fault,) = faults(lake)
+    assert (fault.check, fault.detail) == ("landing files can be used", f"there is no folder {lake.landing}")

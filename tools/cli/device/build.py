@@ -15,10 +15,12 @@ import typer
 
 from tools.cli.build import BuildError, Program, encode_image, fold, gather, link, shorten
 from tools.cli.failure import fail, failing_on
+from tools.cli.output import is_unfinished, replaced_whole
 from tools.cli.paths import source_root
 
 PACKAGES = ("wire", "flash_store", "device")
 IMAGE = "holdfast.romfs"
+PACKAGE = "package.json"  # for mip; the last file of a build
 FROZEN = "frozen"  # the folder of the manifest
 LIBRARY = Path("device/library.py")
 LIBRARY_NAME = "holdfast.py"  # what it is called on a board
@@ -63,18 +65,26 @@ def build(
 ) -> None:
     """Compile the firmware for a board: modules for `mip`, a manifest to freeze them, and an image for flash."""
     folder = out or Path(f"holdfast-{board}")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "package.json").exists():
-        fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
-    with failing_on(BuildError, command="device build"):
+    with failing_on(BuildError, OSError, subprocess.CalledProcessError, command="device build"):
+        if _has_other_files(folder):
+            fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
         image = make_image(board)
-        sizes = build_board(board, folder)
-    (folder / IMAGE).write_bytes(image)
+        with replaced_whole(folder, last=PACKAGE) as making:
+            sizes = build_board(board, making)
+            (making / IMAGE).write_bytes(image)
     for package in PACKAGES:
         found = [size for name, size in sizes.items() if name.startswith(f"{package}/")]
         typer.echo(f"{package:12} {len(found):3} modules {sum(found):7} bytes")
     typer.echo(f"{folder}: for {board}, {len(sizes)} modules, {sum(sizes.values())} bytes")
     typer.echo(f"{folder / FROZEN}: to freeze them into a MicroPython that you build: FROZEN_MANIFEST includes it")
     typer.echo(f"{folder / IMAGE}: {len(image)} bytes, to execute in place: mpremote romfs deploy {folder / IMAGE}")
+
+
+def _has_other_files(folder: Path) -> bool:
+    """Raises OSError."""
+    if not folder.exists() or is_unfinished(folder):
+        return False
+    return any(folder.iterdir()) and not (folder / PACKAGE).exists()
 
 
 def build_board(board: Board, folder: Path) -> dict[str, int]:
@@ -91,7 +101,7 @@ def build_board(board: Board, folder: Path) -> dict[str, int]:
         (folder / name).write_bytes(content)
     _write_frozen(sources, folder / FROZEN)
     package = {"urls": [[name, name] for name in compiled], "deps": []}
-    (folder / "package.json").write_text(json.dumps(package, indent=1) + "\n")
+    (folder / PACKAGE).write_text(json.dumps(package, indent=1) + "\n")
     return {name: len(content) for name, content in compiled.items()}
 
 

@@ -46,14 +46,11 @@ def partitions(
     out: Annotated[Path, typer.Option(help="The file to write.")] = Path("partitions.bin"),
 ) -> None:
     """Write the partition table that an ESP32 needs: its firmware's, with a partition for the store."""
-    with failing_on(PartitionError, command="device partitions"):
-        try:
-            table = read_table(firmware)
-            add_files(table, flash_mb * MIB if flash_mb else read_flash_size(firmware))
-            add_store(table, sectors * SECTOR_SIZE)
-            write_whole(out, table.to_binary())
-        except OSError as error:
-            raise PartitionError(f"{error.filename}: {error.strerror}") from error
+    with failing_on(PartitionError, OSError, command="device partitions"):
+        table = read_table(firmware)
+        add_files(table, flash_mb * MIB if flash_mb else read_flash_size(firmware))
+        add_store(table, sectors * SECTOR_SIZE)
+        write_whole(out, table.to_binary())
     for one in table:
         typer.echo(f"{one.name:12} at 0x{one.offset:06x} {one.size // 1024:6} KiB")
     typer.echo(

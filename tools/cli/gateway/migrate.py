@@ -84,6 +84,24 @@ def _copy_configuration(old: Path, new: Path, config: GatewayConfig) -> None:
         if file.is_relative_to(old.parent):
             target = new.parent / file.relative_to(old.parent)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file, target)
-    shutil.copy2(old, new.with_name(f"{new.name}.part"))
-    new.with_name(f"{new.name}.part").rename(new)
+            _copy_file(file, target)
+    _copy_file(old, new)
+
+
+def _copy_file(file: Path, target: Path) -> None:
+    """Copies a file, which has its name only when it is whole. An earlier call may have copied it.
+
+    Raises OSError, and ConfigError if another file has the name.
+    """
+    if os.path.lexists(target):
+        if target.read_bytes() != file.read_bytes():
+            raise ConfigError(f"{target}: there is another file already, expected none or a copy of {file}")
+        return
+    part = target.with_name(f".{target.name}.part")
+    try:
+        shutil.copy2(file, part)
+        part.rename(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        error.filename, error.filename2 = str(target), None  # a full disk is reported without a name
+        raise

@@ -21,7 +21,7 @@ from host.errors import ConfigError
 from host.server import Server, parse_server
 from tools.cli.client import Refused, connected
 from tools.cli.columns import printable
-from tools.cli.failure import fail, failing_on
+from tools.cli.failure import OutputFailed, fail, failing_on
 from tools.cli.multicast.group_socket import open_group_socket
 from wire.backoff import Backoff
 from wire.codec.packets import Publish, Suback
@@ -218,7 +218,9 @@ class _Listener:
         """Prints a line; ends when the program that reads them has ended."""
         try:
             print(text, flush=True)
-        except BrokenPipeError:
+        except OutputFailed as error:
+            if error.is_fault:
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it again at its end
             self._line.cancel()
 

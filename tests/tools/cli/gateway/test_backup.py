@@ -59,4 +59,24 @@ def test_a_backup_that_cannot_be_written_is_named_with_the_reason_alone(tmp_path
     with gateway.running():
         done = run(gateway, "backup", str(target))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert done.stderr.endswith(f"{target}.part: No such file or directory\n") and "Errno" not in done.stderr
+    assert done.stderr.endswith(f"{target.parent}: No such file or directory\n") and "Errno" not in done.stderr
+
+
+def test_a_backup_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
+    gateway, copy = Gateway(tmp_path), tmp_path / "copy"
+    (tmp_path / "copy.part").write_text("precious")
+    with gateway.running():
+        assert run(gateway, "backup", str(copy)).returncode == 0
+    assert (tmp_path / "copy.part").read_text() == "precious"
+    too_long = run(gateway, "backup", str(tmp_path / ("x" * 300)))
+    assert (too_long.returncode, too_long.stderr.count("\n")) == (2, 1)
+    assert too_long.stderr.endswith(": File name too long\n")
+
+
+def test_a_file_that_is_no_backup_is_not_restored(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path)
+    for source, why in ((gateway.path, "it is no backup of a message store"), (tmp_path, "Is a directory")):
+        done = run(gateway, "restore", str(source))
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert done.stderr.endswith(f"{source}: {why}\n")
+    assert not (tmp_path / "store").exists()

@@ -51,8 +51,15 @@ class FullDisk:
         program = f"import pathlib; from {function.__module__} import {function.__name__} as call"
         return self.run(sys.executable, "-c", f"{program}; call(pathlib.Path({str(folder)!r}))")
 
-    def fill(self) -> None:
+    def fill(self, but: int = 0) -> None:
+        """Fills all but `but` bytes."""
         self.run("dd", "if=/dev/zero", f"of={self.path}/others", "bs=4096")
+        if but:
+            self.run("truncate", f"--size=-{but}", f"{self.path}/others")
+
+    def files(self) -> set[str]:
+        """Returns the paths of all files and folders."""
+        return set(self.run("find", str(self.path)).stdout.splitlines())
 
     def close(self) -> None:
         with self._holder:
@@ -76,6 +83,15 @@ def write_store(folder: Path) -> None:
     asyncio.run(write())
 
 
+def write_large_store(folder: Path) -> None:
+    async def write() -> None:
+        async with opened(folder) as log:
+            for _ in range(30):
+                await log.submit([Message("plant/a", bytes(100_000), 1)])
+
+    asyncio.run(write())
+
+
 def print_store(folder: Path) -> None:
     for _, message in messages_in(folder):
         print(message.payload.decode())
@@ -95,3 +111,31 @@ def test_a_command_says_which_disk_is_full_and_loses_nothing(disk: FullDisk, tmp
     assert f"free some of {disk.path}," in last
     disk.run("rm", f"{disk.path}/others")
     assert disk.call(print_store, folder).stdout.splitlines() == ["0", "1", "2"]
+
+
+def test_what_a_full_disk_has_stopped_leaves_no_file_behind(disk: FullDisk, tmp_path: Path) -> None:
+    """The room that is left is the gateway's own. With room again, each command does its work."""
+    folder, config, copy = disk.path / "store", tmp_path / "gateway.toml", tmp_path / "copy"
+    config.write_text(CONFIG.format(folder=folder))
+    new = tmp_path / "new.toml"
+    new.write_text(CONFIG.format(folder=disk.path / "moved"))
+    assert disk.call(write_large_store, folder).returncode == 0
+    commands = {
+        "backup": [f"{disk.path}/copy", "--config", str(config)],
+        "restore": [str(copy), "--config", str(config)],
+        "migrate": [str(config), str(new)],
+    }
+    holdfast = [sys.executable, "-m", "tools.cli.main", "gateway"]
+    assert disk.run(*holdfast, "backup", str(copy), "--config", str(config)).returncode == 0
+    disk.fill(but=1_000_000)
+    disk.run("mkdir", str(disk.path / "moved"))
+    for command, arguments in commands.items():
+        before = disk.files()
+        done = disk.run(*holdfast, command, *arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+        assert f"free some of {disk.path}," in done.stderr
+        assert [one for one in disk.files() - before if not one.endswith(("/coming", "/lock", "-shm", "-wal"))] == []
+    disk.run("rm", f"{disk.path}/others")
+    for command, arguments in commands.items():
+        done = disk.run(*holdfast, command, *arguments)
+        assert done.returncode == 0, done.stderr

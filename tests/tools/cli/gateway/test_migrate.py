@@ -90,3 +90,21 @@ def test_configurations_that_do_not_fit_are_named_with_what_is_wrong(tmp_path: P
     done = migrate(gateway.path, tmp_path / "d/gateway.toml")
     assert (done.returncode, "is not below its folder: write" in done.stderr) == (2, True)
     assert not (tmp_path / "d").exists()
+
+
+@MOSQUITTO
+def test_a_migration_keeps_the_files_of_others(tmp_path: Path) -> None:
+    gateway = made(tmp_path / "old")
+    (tmp_path / "old/rules").write_text("allow * publish,subscribe #\n")
+    with gateway.running() as process:
+        assert publish(gateway.port) == 0
+        process.stop()
+    other = tmp_path / "new/rules"
+    other.parent.mkdir()
+    other.write_text("precious")
+    done = migrate(gateway.path, tmp_path / "new/gateway.toml")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"{other}: there is another file already" in done.stderr
+    assert other.read_text() == "precious"
+    other.unlink()
+    assert migrate(gateway.path, tmp_path / "new/gateway.toml").returncode == 0
