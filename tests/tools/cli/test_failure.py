@@ -13,7 +13,7 @@ HOLDFAST = [sys.executable, "-m", "tools.cli.main"]
 
 @pytest.mark.parametrize(
     ("arguments", "command"),
-    [(["--version"], ""), (["flash", "inspect", "--help"], " flash inspect"), (["network", "--help"], "")],
+    [(["--version"], ""), (["device", "inspect", "--help"], " device inspect"), (["network", "--help"], "")],
 )
 def test_output_that_a_full_disk_does_not_take_ends_the_command_with_2(arguments: list[str], command: str) -> None:
     with open("/dev/full", "w") as full:
@@ -32,5 +32,7 @@ def test_a_command_whose_reader_has_ended_says_nothing() -> None:
 
 def test_an_error_that_standard_error_does_not_take_keeps_its_exit_code() -> None:
     with open("/dev/full", "w") as full:
-        done = subprocess.run([*HOLDFAST, "flash", "inspect", "/absent"], cwd=ROOT, stdout=subprocess.PIPE, stderr=full)
+        done = subprocess.run(
+            [*HOLDFAST, "device", "inspect", "/absent"], cwd=ROOT, stdout=subprocess.PIPE, stderr=full
+        )
     assert done.returncode == 2
