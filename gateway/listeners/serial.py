@@ -10,15 +10,13 @@ from collections.abc import Callable
 import serial
 
 from gateway.config.schema import SerialConfig
+from gateway.listeners.serial_port import SerialDevice
 from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.log_fields import about
 from gateway.loop.signals import Signal
 from gateway.port import Port, Visitor
-from wire.backoff import Backoff
 from wire.link import Link, LinkData, LinkDown, LinkLog, LinkUp
 
-RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 5_000
-LOOK_INTERVAL_S = 0.1  # so that a device is used soon after it is plugged in
 READ_MOST = 4096
 NOISE_LEAST = 512  # bytes that are not frames; fewer come when a port is opened, or by a corrupt frame now and then
 NOISE_PAUSE_S = 60.0
@@ -38,20 +36,23 @@ class SerialListener:
         anonymous: whether a client without an account may log in here.
         connect: called with the port of each stream of the link.
 
-    ``problem`` is why the port cannot be used now; "" while it is open.
     """
 
     def __init__(self, config: SerialConfig, *, anonymous: bool, connect: Callable[[Port], None]) -> None:
-        self._config = config
+        self._device = SerialDevice(config.device, config.baud)
         self._anonymous = anonymous
         self._connect = connect
         self._task: asyncio.Task[None] | None = None
         self._line: SerialLine | None = None
-        self.problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why the port cannot be used now; "" while it is open."""
+        return self._device.problem
 
     async def open(self) -> None:
         """Begins to use the serial port, and waits for it if it is missing."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._device.keep_open(self._serve))
 
     async def close(self) -> None:
         """Ends the link and closes the serial port when the device has what was sent last."""
@@ -66,31 +67,15 @@ class SerialListener:
     def reload(self) -> None:
         """Does nothing: a serial line has no files to read again."""
 
-    async def _run(self) -> None:
-        backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
-        complained = False
-        while True:
+    async def _serve(self, port: serial.Serial) -> None:
+        """Runs the link over an open port. Raises OSError when the port vanishes."""
+        self._line = SerialLine(port, self._connect, anonymous=self._anonymous)
+        try:
+            await self._line.run()
+        finally:
+            if self._line.heard:
+                self._device.note_heard()
             self._line = None
-            try:
-                with self._open_device() as device:
-                    self.problem = ""
-                    self._line = SerialLine(device, self._connect, anonymous=self._anonymous)
-                    await self._line.run()
-            except (OSError, ValueError) as error:
-                self.problem = str(error)
-                if self._line is not None and self._line.heard:
-                    complained = False
-                    backoff.reset()
-                if not complained:
-                    logger.warning("serial port %s: %s; trying again", self._config.device, error)
-                complained = True
-            if os.path.exists(self._config.device):
-                await asyncio.sleep(backoff.next_wait_ms() / 1000)
-            while not os.path.exists(self._config.device):
-                await asyncio.sleep(LOOK_INTERVAL_S)
-
-    def _open_device(self) -> serial.Serial:
-        return serial.Serial(self._config.device, self._config.baud, timeout=0, write_timeout=0, exclusive=True)
 
 
 class SerialLine:

@@ -12,7 +12,7 @@ from aiohttp import WSMsgType, web
 from gateway.config.schema import WebSocketConfig
 from gateway.listeners.accept import Acceptor, describe_client, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
-from gateway.listeners.http_connection import HttpConnection
+from gateway.listeners.http import HttpConnection
 from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors

@@ -2,15 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.config.schema import LimitsConfig
-from gateway.listeners.accept import Acceptor, is_own_name, listen_tcp
+from gateway.listeners.accept import Acceptor, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
-from gateway.listeners.http_connection import HttpConnection
+from gateway.listeners.http import HttpConnection, is_for_this_machine
 from gateway.listeners.proxies import Proxies
 from gateway.observe.metrics import Metrics
 
@@ -63,7 +62,7 @@ class HealthServer:
         return response
 
     def _response(self, request: web.BaseRequest) -> web.Response:
-        if not _is_for_this_machine(request):
+        if not is_for_this_machine(request):
             return web.Response(
                 status=403, text="expected a Host that is an address, localhost or this machine's name\n"
             )
@@ -76,15 +75,3 @@ class HealthServer:
         problems = self._problems()
         lines = [*(problems or ["ok"]), *self._notes()]
         return web.Response(text="\n".join(lines) + "\n", status=503 if problems else 200)
-
-
-def _is_for_this_machine(request: web.BaseRequest) -> bool:
-    """Whether the Host of a request names this machine. A page of a name that resolves to it does not (DNS rebinding).
-
-    A request of HTTP/1.0 has no Host; no browser sends one.
-    """
-    host = request.headers.get("Host")
-    try:
-        return host is None or is_own_name(urlsplit(f"//{host}").hostname or "")
-    except ValueError:
-        return False

@@ -4,10 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from gateway.listeners.accept import is_own_name
 from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.log_fields import about
 
@@ -96,3 +98,15 @@ class HttpConnection(web.RequestHandler):
             logger.warning("malformed request", extra=about(peer=self.accepted.peer, reason=type(error).__name__))
         else:
             super().log_exception(*args, **kw)
+
+
+def is_for_this_machine(request: web.BaseRequest) -> bool:
+    """Whether the Host of a request names this machine. A page of a name that resolves to it does not (DNS rebinding).
+
+    A request of HTTP/1.0 has no Host; no browser sends one.
+    """
+    host = request.headers.get("Host")
+    try:
+        return host is None or is_own_name(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False
