@@ -14,7 +14,7 @@ from functools import partial
 from gateway.delivery import Window
 from gateway.links import BadAnnouncement, BadLinkStates, Conditions
 from gateway.routes import Intake, Realtime, Services, Trusting
-from gateway.store import AckBatch, qos2
+from gateway.store import AckBatch, AckOrder, qos2
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes
@@ -67,7 +67,7 @@ class Inbound:
         self._notes = notes
         self._client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
-        self._acks = AckBatch(services.log.submit, self._answered, self._remote.close)
+        self._acks = AckBatch(services.log.submit, AckOrder(self._answered, self._remote.close))
         self._intake = Intake(
             services,
             self._client,

@@ -190,6 +190,16 @@ class Admission:
         stream: the stream of its listener, "" for the default one.
     """
 
+    __slots__ = (
+        "_access_control",
+        "_client_id",
+        "_login",
+        "_packet",
+        "_port",
+        "_protocol",
+        "_stream",
+    )
+
     def __init__(self, access_control: "AccessControl", protocol: ServerConnection, port: Port, stream: str) -> None:
         self._stream = stream
         self._access_control = access_control

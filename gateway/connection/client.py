@@ -11,6 +11,7 @@ from gateway.connection.neighbour import LinkLine, ListeningEnd
 from gateway.connection.publish_in import Intake, Realtime, Topics
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SubscribeRefused, Subscribing
+from gateway.connection.underway import Underway
 from gateway.delivery import LiveHold, Peer, RetainedCursor, Sender, Window
 from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
@@ -60,13 +61,31 @@ class Client:
         permissions: what the client may do.
         topics: the topic names that may take the fast path.
         name: its name in the log.
+        underway: what its streams share.
         answered: called when answers wait to be sent.
         failed: ends the connection because of a fault of ours; called with a text.
         disconnect: ends the connection with a reason code.
         realtime: which of its messages are real-time ones.
         end: this end of the link, if the client is a neighbour.
-        beside: the same client in another stream.
     """
+
+    __slots__ = (
+        "_acks",
+        "_end",
+        "_failed",
+        "_hold",
+        "_intake",
+        "_multicast",
+        "_name",
+        "_peer",
+        "_protocol",
+        "_retained",
+        "_sender",
+        "_services",
+        "_session",
+        "_subscribing",
+        "_window",
+    )
 
     def __init__(
         self,
@@ -77,19 +96,19 @@ class Client:
         permissions: Permissions,
         topics: Topics,
         name: str,
+        underway: Underway,
         *,
         answered: Callable[[], None],
         failed: Callable[[str], None],
         disconnect: Callable[[int], None],
         realtime: Realtime = Realtime.NONE,
         end: ListeningEnd | None = None,
-        beside: "Client | None" = None,
     ) -> None:
         self._end = end
         self._protocol, self._session = protocol, session
         self._name, self._peer = name, port.peer
         self._services, self._failed = services, failed
-        self._acks: AckBatch = AckBatch(services.log.submit, answered, failed, beside._acks if beside else None)
+        self._acks: AckBatch = AckBatch(services.log.submit, underway.order)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
         keeps = KEEP in wishes
@@ -104,7 +123,7 @@ class Client:
             keeps_identities=keeps,
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
-            beside=beside._intake if beside else None,
+            waiting=underway.waiting,
             begin_again=partial(disconnect, reasons.SERVER_BUSY),
         )
         self._multicast = MulticastMember(services, session, permissions, protocol, port, answered)
@@ -116,10 +135,10 @@ class Client:
             services.stream, session.namings, self._subscribing.namings
         )  # a method of this client would hold it
         peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
-        owner, window = session.holding.owner, beside._window if beside else None
+        owner, outgoing = session.holding.owner, session.outgoing
         shift, room = services.shifts.of(owner), services.rooms.of(owner)
         self._window: Window = Window(
-            peer, services.log, session.cursor.consumer, session.outgoing, shift, services.counters, window, room
+            peer, services.log, session.cursor.consumer, outgoing, shift, services.counters, underway.flight, room
         )
         self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
         # Over a link, one client's subscription would hold the messages of all others back.

@@ -5,6 +5,7 @@ import logging
 import sqlite3
 import time
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused, will_of
@@ -15,6 +16,7 @@ from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_t
 from gateway.connection.parts import Parts, Visits
 from gateway.connection.publish_in import Realtime, Topics
 from gateway.connection.services import Services
+from gateway.connection.underway import Underway
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
 from gateway.loop.pace import LineRoom, Slice
@@ -64,6 +66,30 @@ class Connection:
         port: its line.
         stream: the stream of its listener, "" for the default one.
     """
+
+    __slots__ = (
+        "_admission",
+        "_awaits_client",
+        "_client",
+        "_counters",
+        "_ended",
+        "_holding",
+        "_inflow",
+        "_is_session_new",
+        "_link_end",
+        "_port",
+        "_protocol",
+        "_room",
+        "_sent",
+        "_services",
+        "_session",
+        "_topics",
+        "_turns",
+        "_unfinished",
+        "_visits",
+        "owner",
+        "tick",
+    )
 
     def __init__(self, services: Services, port: Port, stream: str) -> None:
         self._services = services
@@ -330,29 +356,30 @@ class Connection:
         self._link_end = end
         self._room = self._services.rooms.of(self.owner)
         self._room.join(self)
-        self._client = Parts(services, session, admitted.permissions, visits, self._protocol, self._make_client)
+        make = partial(self._make_client, Underway(self._flush_unless_ended, self._fail))
+        self._client = Parts(services, session, admitted.permissions, visits, self._protocol, make)
         admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
         admitted.packet.properties.pop(properties.USER_PROPERTY, None)
 
     def _make_client(
-        self, services: Services, session: Session, permissions: Permissions, beside: Client | None
+        self, underway: Underway, services: Services, session: Session, permissions: Permissions, is_implied: bool
     ) -> Client:
         """Makes the client of one stream. The fast path is for topics that name no stream."""
-        end = self._link_end if beside is None else None
+        end = self._link_end if is_implied else None
         return Client(
             services,
             self._protocol,
             self._port,
             session,
             permissions,
-            self._topics if beside is None else Topics(),
+            self._topics if is_implied else Topics(),
             self.name,
+            underway,
             answered=self._flush_unless_ended,
             failed=self._fail,
             disconnect=self.disconnect,
             realtime=self._realtime(end),
             end=end,
-            beside=beside,
         )
 
     def _owns(self, client_id: str, session: Session) -> bool:

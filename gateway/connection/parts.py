@@ -28,7 +28,7 @@ from wire.codec.packets import Packet, Pubcomp, Publish, Pubrec, Pubrel, Subscri
 from wire.packet_types import PUBACK, PUBREL
 from wire.reasons import NOT_AUTHORIZED, TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
-MakeClient = Callable[[Services, Session, Permissions, Client | None], Client]
+MakeClient = Callable[[Services, Session, Permissions, bool], Client]
 
 
 @dataclass(slots=True)
@@ -47,6 +47,15 @@ class Visits:
         admitted: the client.
         owner: the owner that it counts for.
     """
+
+    __slots__ = (
+        "_admitted",
+        "_connection",
+        "_home",
+        "_is_over",
+        "_owner",
+        "sessions",
+    )
 
     def __init__(self, home: Services, connection: LiveConnection, admitted: Admitted, owner: str) -> None:
         self._home = home
@@ -126,8 +135,17 @@ class Parts:
         permissions: what it may do there.
         visits: its sessions in other streams.
         protocol: the connection, already accepted.
-        make: makes the client of a stream, beside another one of the same connection.
+        make: makes the client of a stream, whether it is the implied one or not.
     """
+
+    __slots__ = (
+        "_home",
+        "_make",
+        "_parts",
+        "_permissions",
+        "_protocol",
+        "_visits",
+    )
 
     def __init__(
         self,
@@ -142,7 +160,7 @@ class Parts:
         self._visits = visits
         self._protocol = protocol
         self._make = make
-        self._home = _Part(home, session, make(home, session, permissions, None))
+        self._home = _Part(home, session, make(home, session, permissions, True))
         self._parts = {home.stream: self._home}
         for stream, visiting in visits.sessions.items():
             self._begin(stream, visiting)
@@ -201,7 +219,7 @@ class Parts:
 
     def _begin(self, stream: str, session: Session) -> _Part:
         services = self._home.services.streams[stream]
-        client = self._make(services, session, self._permissions.in_stream(stream), self._home.client)
+        client = self._make(services, session, self._permissions.in_stream(stream), False)
         part = self._parts[stream] = _Part(services, session, client)
         return part
 

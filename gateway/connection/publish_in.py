@@ -147,13 +147,42 @@ class Intake:
         conditions: what messages have to pass on arrival, if anything. One that does not is accepted, and leaves a
             range.
         realtime: which messages are real-time ones.
-        beside: the intake of the same connection for another stream: what comes behind a message that waits waits too,
-            since PUBACKs are sent in the order of their PUBLISHes [MQTT-4.6.0-2].
+        waiting: the connection's messages that cannot be stored yet, if its streams share them: what comes behind a
+            message that waits waits too, since PUBACKs are sent in the order of their PUBLISHes [MQTT-4.6.0-2].
         begin_again: ends the connection, for the peer to send again what was forgotten because too much waited. None:
             nothing is forgotten, as acknowledgements do not come behind the messages.
 
     ``taken`` is how many messages were taken.
     """
+
+    __slots__ = (
+        "_acks",
+        "_awaits_commit",
+        "_begin_again",
+        "_conditions",
+        "_copies",
+        "_disconnect",
+        "_has_offered",
+        "_has_replaced",
+        "_is_from_broker",
+        "_keeps_identities",
+        "_known",
+        "_note",
+        "_noted_in",
+        "_own_trail",
+        "_pace",
+        "_permissions",
+        "_protocol",
+        "_realtime",
+        "_remark",
+        "_said",
+        "_seen",
+        "_services",
+        "_session",
+        "_topics",
+        "_waiting",
+        "taken",
+    )
 
     def __init__(
         self,
@@ -170,7 +199,7 @@ class Intake:
         copies: Copies | None = None,
         conditions: Conditions | None = None,
         realtime: Realtime = Realtime.NONE,
-        beside: "Intake | None" = None,
+        waiting: Waiting | None = None,
         begin_again: Callable[[], None] | None = None,
     ) -> None:
         self._begin_again = begin_again
@@ -182,7 +211,7 @@ class Intake:
         self._acks = acks
         self._topics = topics
         self._disconnect = disconnect
-        self._waiting: Waiting[Intake] = Waiting() if beside is None else beside._waiting
+        self._waiting = waiting or Waiting()
         self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # the reason code that was logged last
         self._pace = Pace(services.paces, session.holding.owner)
@@ -398,7 +427,7 @@ class Intake:
             waiting.has_forgotten = True
             return
         if not waiting.messages:
-            self._wait_for_turn()
+            self.wait_for_turn()
         waiting.add(self, packet, message, came_ms)
         if waiting.are_many and not self._reads_on():
             waiting.room.clear()
@@ -412,7 +441,7 @@ class Intake:
         waiting = self._waiting
         while waiting.messages and self._protocol.connected:
             intake, packet, message, came_ms = waiting.messages[0]
-            if not intake._take_or_refuse(packet, message, came_ms):
+            if not intake.take_or_refuse(packet, message, came_ms):
                 break
             waiting.remove_first()
         if not self._protocol.connected:
@@ -421,18 +450,18 @@ class Intake:
             self._acks.add(self._begin_again)
         self._acks.end()
         if waiting.messages:
-            waiting.messages[0][0]._wait_for_turn()
+            waiting.messages[0][0].wait_for_turn()
         waiting.holds_up = bool(waiting.messages) or waiting.has_forgotten
         if not waiting.are_many or self._reads_on():
             waiting.room.set()
         else:
             waiting.room.clear()
 
-    def _wait_for_turn(self) -> None:
+    def wait_for_turn(self) -> None:
         """Tries again when there may be room, or when the commit is over that decides whether a message is known."""
         (self._seen.wait if self._awaits_commit else self._services.limits.wait)(self._retry)
 
-    def _take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
+    def take_or_refuse(self, packet: Publish, message: Message, came_ms: int) -> bool:
         """Takes or refuses a message that has waited: the access rules may have changed meanwhile."""
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS:

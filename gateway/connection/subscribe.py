@@ -43,6 +43,14 @@ class Subscribing:
         multicast: what it receives over multicast.
     """
 
+    __slots__ = (
+        "_connection",
+        "_multicast",
+        "_permissions",
+        "_services",
+        "_session",
+    )
+
     def __init__(
         self, services: Services, session: Session, permissions: Permissions, multicast: MulticastMember
     ) -> None:

@@ -6,7 +6,7 @@ beyond the bound are forgotten, and so are all that come behind them. When all t
 connection ends, and the peer sends over its next one what was not acknowledged, in its order.
 """
 
-from typing import Generic, TypeVar
+from typing import Protocol
 
 from gateway.loop.signals import Signal
 from gateway.message import Message
@@ -15,10 +15,18 @@ from wire.codec.packets import Publish
 WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
 WAITING_BYTES_MAX = 1024 * 1024  # of these
 
-Taker = TypeVar("Taker")
+
+class Taker(Protocol):
+    """What takes a message that waits: the intake of its stream."""
+
+    def take_or_refuse(self, packet: Publish, message: Message, came_ms: int, /) -> bool:
+        """Takes or refuses a message; returns False while it has to wait on."""
+
+    def wait_for_turn(self) -> None:
+        """Tries again later."""
 
 
-class Waiting(Generic[Taker]):
+class Waiting:
     """The messages of one connection that cannot be stored yet, in the order in which they came, whatever the streams.
 
     Each has its intake, and the time at which it came. ``room`` is set while more may be read from the client.

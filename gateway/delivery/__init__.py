@@ -9,6 +9,6 @@ from gateway.delivery.live_hold import LiveHold
 from gateway.delivery.retained_cursor import RetainedCursor
 from gateway.delivery.retained_search import Found, RetainedSearch, Wanted
 from gateway.delivery.sender import Sender
-from gateway.delivery.window import Peer, Window
+from gateway.delivery.window import Flight, Peer, Window
 
-__all__ = ["Found", "LiveHold", "Peer", "RetainedCursor", "RetainedSearch", "Sender", "Wanted", "Window"]
+__all__ = ["Flight", "Found", "LiveHold", "Peer", "RetainedCursor", "RetainedSearch", "Sender", "Wanted", "Window"]

@@ -68,6 +68,21 @@ class Sender:
         hold: holds the session's other messages back behind these, if anything does.
     """
 
+    __slots__ = (
+        "_closed",
+        "_cursor",
+        "_dropped",
+        "_failed",
+        "_hold",
+        "_log",
+        "_opening",
+        "_resumed",
+        "_resuming",
+        "_sources",
+        "_window",
+        "retained",
+    )
+
     def __init__(
         self,
         window: Window,

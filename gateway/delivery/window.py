@@ -62,11 +62,13 @@ class Peer:
     naming: Naming | None = None
 
 
-class _Flight:
+class Flight:
     """What is in flight over one connection, whatever the streams: its packet identifiers are those in use.
 
     ``pubacks`` has what waits for a PUBACK, by packet identifier. ``outgoings`` are the sessions' QoS 2 flows.
     """
+
+    __slots__ = ("acknowledged", "outgoings", "pubacks")
 
     def __init__(self) -> None:
         self.pubacks: dict[int, Finish] = {}
@@ -91,9 +93,28 @@ class Window:
         outgoing: the session's QoS 2 flows.
         shift: the senders that share a slice with this one.
         counters: count what is sent to a client; None for a route.
-        beside: another window of the same connection, for messages of another stream.
+        flight: what is in flight over the connection, if windows of several streams share it.
         room: the memory that the lines of its owner share; None: it has no limit.
     """
+
+    __slots__ = (
+        "_consumer",
+        "_counters",
+        "_flight",
+        "_has_identity",
+        "_hop",
+        "_log",
+        "_naming",
+        "_shift",
+        "flush",
+        "may_receive",
+        "name",
+        "outgoing",
+        "port",
+        "protocol",
+        "room",
+        "session_present",
+    )
 
     def __init__(
         self,
@@ -103,7 +124,7 @@ class Window:
         outgoing: Outgoing,
         shift: Shift,
         counters: Counters | None = None,
-        beside: "Window | None" = None,
+        flight: Flight | None = None,
         room: LineRoom | None = None,
     ) -> None:
         self.name = peer.name
@@ -121,7 +142,7 @@ class Window:
         self._has_identity = peer.has_identity
         self._hop = peer.hop
         self._naming = peer.naming
-        self._flight: _Flight = _Flight() if beside is None else beside._flight
+        self._flight = flight or Flight()
         self._flight.outgoings.append(outgoing)
 
     @property

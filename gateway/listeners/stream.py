@@ -22,6 +22,25 @@ class StreamPort(asyncio.Protocol):
         connect: called with the port when it can be used.
     """
 
+    __slots__ = (
+        "_accepted",
+        "_closing",
+        "_connect",
+        "_counts_received",
+        "_ended",
+        "_error",
+        "_identify",
+        "_last_moment",
+        "_paused",
+        "_received",
+        "_received_size",
+        "_transport",
+        "_waiter",
+        "_writable",
+        "peer",
+        "visitor",
+    )
+
     def __init__(
         self,
         accepted: AcceptedConnection,

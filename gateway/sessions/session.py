@@ -48,6 +48,37 @@ class Session:
     its last change.
     """
 
+    __slots__ = (
+        "_changes",
+        "_noted",
+        "_saved",
+        "asked",
+        "client_id",
+        "conditions",
+        "connection",
+        "cursor",
+        "demand",
+        "disconnected_ms",
+        "expiry",
+        "expiry_s",
+        "former_head",
+        "holding",
+        "incoming",
+        "is_aside",
+        "is_realtime",
+        "left_at",
+        "link",
+        "namings",
+        "outgoing",
+        "owed",
+        "released",
+        "sender",
+        "shared",
+        "side",
+        "unsaved",
+        "user",
+    )
+
     def __init__(
         self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing, holding: Holding
     ) -> None:

@@ -28,7 +28,7 @@ from gateway.store.consumers.group_cursor import GroupCursor
 from gateway.store.consumers.shares import Limit, OriginShares, TopicLimits, TopicShares
 from gateway.store.database import check_store
 from gateway.store.endings import Endings
-from gateway.store.group_commit import AckBatch
+from gateway.store.group_commit import AckBatch, AckOrder
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
 from gateway.store.routes.hand_over import hand_over
@@ -59,6 +59,7 @@ __all__ = [
     "PAGE_SIZE",
     "SESSION_PREFIX",
     "AckBatch",
+    "AckOrder",
     "Backlog",
     "Cursor",
     "Delivery",

@@ -219,20 +219,14 @@ class AckBatch:
 
     Args:
         submit: writes work in one transaction (``MessageLog.submit``).
-        answered: called after the answers of a batch were given.
-        failed: called with a text when a batch could not be written: nothing of it is answered.
-        beside: the batch of another store whose answers come in one order with these.
+        order: the answers of the connection.
     """
 
-    def __init__(
-        self,
-        submit: Submit,
-        answered: Callable[[], None],
-        failed: Callable[[str], None],
-        beside: "AckBatch | None" = None,
-    ) -> None:
+    __slots__ = ("_order", "_submit")
+
+    def __init__(self, submit: Submit, order: "AckOrder") -> None:
         self._submit = submit
-        self._order: _AckOrder = _AckOrder(answered, failed) if beside is None else beside._order
+        self._order = order
 
     @property
     def gathering(self) -> int:
@@ -254,8 +248,15 @@ class AckBatch:
         await self._order.settle()
 
 
-class _AckOrder:
-    """The answers of one connection, in order, with the work of each store that they wait for."""
+class AckOrder:
+    """The answers of one connection, in order, with the work of each store that they wait for.
+
+    Args:
+        answered: called after the answers of a batch were given.
+        failed: called with a text when a batch could not be written: nothing of it is answered.
+    """
+
+    __slots__ = ("_answered", "_answers", "_failed", "_work", "_written", "gathering")
 
     def __init__(self, answered: Callable[[], None], failed: Callable[[str], None]) -> None:
         self.gathering = 0

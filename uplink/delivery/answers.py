@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 
 from gateway.delivery import Sender
-from gateway.store import AckBatch, MessageLog
+from gateway.store import AckBatch, AckOrder, MessageLog
 from uplink.connect.remote import Remote, Step
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
@@ -86,7 +86,7 @@ class Answers:
         self._answered = answered
         self.has_answer = False
         self._needs_subscriber = needs_subscriber
-        self._batch = AckBatch(log.submit, remote.flush, remote.close)
+        self._batch = AckBatch(log.submit, AckOrder(remote.flush, remote.close))
         self._standing = Standing(queue.state, backoff, window.pause, self._go_on)
         self._again: list[int] = []
         self._unwanted = queue.unwanted

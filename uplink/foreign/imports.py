@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gateway.routes import Intake, Services, Topics, Trusting
-from gateway.store import AckBatch, quarantine
+from gateway.store import AckBatch, AckOrder, quarantine
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import decode
 from uplink.foreign.names import NoName
@@ -60,7 +60,7 @@ class Import:
         self._services = services
         self._names = config.names
         self._filters = config.wanted
-        self._acks = AckBatch(services.log.submit, self._note_taken, failed)
+        self._acks = AckBatch(services.log.submit, AckOrder(self._note_taken, failed))
         self._intake = Intake(
             services,
             self,

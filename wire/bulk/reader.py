@@ -42,6 +42,17 @@ class BulkReader:
         origins: the origins that an identity of the peer may name; the application adds to them.
     """
 
+    __slots__ = (
+        "_begun",
+        "_cuts_publishes",
+        "_left",
+        "_missing",
+        "_origins",
+        "_protocol",
+        "_refused_to",
+        "_topics",
+    )
+
     def __init__(self, protocol: BulkConnection, topics: Mapping[bytes, str], origins: Container[bytes]) -> None:
         self._protocol = protocol
         self._topics = topics
