@@ -81,6 +81,13 @@ def test_code_that_a_link_names_is_in_its_file(page: Path) -> None:
     assert [(code, file) for code, file in named if code not in names_in((page.parent / file).resolve())] == []
 
 
+def test_the_figures_that_matter_are_rows_of_the_page_with_all_of_them() -> None:
+    figures = ROOT / "docs/reference/figures.md"
+    rows = re.findall(r"^\| [^|]+ \| [\d,.]+ \|.*\|$", figures.read_text(), re.MULTILINE)
+    assert len(rows) == 8
+    assert set(rows) <= set(figures.with_name("figures-gateway.md").read_text().splitlines())
+
+
 def reports() -> list[str]:
     """The rows of the page of others' failures."""
     page = (ROOT / "docs/explanation/failures-of-others.md").read_text()

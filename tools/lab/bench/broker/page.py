@@ -12,7 +12,7 @@ from typing import Any
 from tools.cli.paths import source_root
 from tools.lab.figure import VERDICT, number
 
-PAGE = source_root() / "docs/reference/figures.md"
+PAGE = source_root() / "docs/reference/figures-gateway.md"
 SIGNS = {"<=": "≤", ">=": "≥"}
 BEGIN, END = "<!-- made of the benchmarks' output by tools/lab/bench/broker/page.py: begin -->", "<!-- end -->"
 
