@@ -212,13 +212,13 @@ class Limits:
             return False  # at QoS 1 and 2 ``verdict`` has decided on the message itself
         log, most, size = self._log, self._retained_bytes, message.size - MESSAGE_OVERHEAD
         if self.problem:
-            return size <= (log.retained_size(message.topic) or 0)
-        if log.retained_count < self._retained_most and log.retained_bytes + size <= most:
+            return size <= (log.reader.retained_size(message.topic) or 0)
+        if log.space.retained.topics < self._retained_most and log.space.retained.bytes + size <= most:
             return True
-        before = log.retained_size(message.topic)
+        before = log.reader.retained_size(message.topic)
         if before is None:
             return False
-        return size <= max(before, RETAINED_LEAST) or log.retained_bytes - before + size <= most
+        return size <= max(before, RETAINED_LEAST) or log.space.retained.bytes - before + size <= most
 
     def refuses(self, owner: str) -> bool:
         """Whether the store, or this owner's share of it, is full and no message is dropped to make room."""
@@ -232,7 +232,7 @@ class Limits:
 
     def _retry(self) -> None:
         self._timer = None
-        self._log.look_at_disk()
+        self._log.writer.look_at_disk()
         waiting, self._waiting = self._waiting, []
         for retry in waiting:
             retry()
@@ -258,17 +258,17 @@ class Limits:
         """Measures how much of the file is not messages, where it may be much and the last measurement is old."""
         loop = asyncio.get_running_loop()
         started_s = loop.time()
-        if self._log.used_bytes < self._half or started_s < self._measured_until_s:
+        if self._log.space.used_bytes < self._half or started_s < self._measured_until_s:
             return
         self._measured_until_s = sys.maxsize  # no other measurement begins meanwhile
         try:
-            await self._log.measure_state()
+            await self._log.space.measure_state()
         except sqlite3.Error as error:
             logger.error("the part of the store that is not messages cannot be measured: %s", error)
         took_s = loop.time() - started_s
         self._measured_until_s = loop.time() + max(MEASURE_REST_S, MEASURE_REST_TIMES * took_s)
         before, self.problem = self.problem, ""
-        if self._log.state_bytes > self._half:
+        if self._log.space.state_bytes > self._half:
             self.problem = (
                 "sessions, QoS 2 states and ranges of what was dropped take up more than half of store.max_bytes: "
                 "no new session and no new retained message is kept"
@@ -283,15 +283,15 @@ class Limits:
     @property
     def _bytes_most(self) -> int:
         """Bytes at which the store is full. Dropping messages frees none of the file's other contents."""
-        return max(self._store.max_bytes, self._log.bytes_beside + self._half)
+        return max(self._store.max_bytes, self._log.space.bytes_beside + self._half)
 
     async def _discard_what_is_over(self) -> None:
         await self._measure()
         if self._store.when_full == "discard_old":
             while self._is_open and (over := self._store_is_over(*self._make_room())):
-                before = self._log.evictions
-                is_smaller = await self._log.evict(*over)
-                if self._log.evictions > before:
+                before = self._log.eviction.count
+                is_smaller = await self._log.eviction.evict(*over)
+                if self._log.eviction.count > before:
                     self._note_dropping()
                 if not is_smaller:
                     break
@@ -353,7 +353,7 @@ class Limits:
 
     def _words(self, what: str) -> str:
         """Returns a text about a full store, with what fills its disk if that is full too."""
-        if self._log.room_bytes > 0:
+        if self._log.space.room_bytes > 0:
             return what
         try:
             return f"{what}; {describe_disk(self._log.folder)}"
@@ -380,7 +380,7 @@ class Limits:
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s >= RETRY_S:  # finding out which messages are needed takes long in a large store
             self._looked_s = now_s
-            shares.forget(self._log.needed_from)
+            shares.forget(self._log.space.needed_from)
         return _is_full(self._client, shares.of(owner))
 
     def _store_takes_none(self) -> bool:
@@ -394,11 +394,11 @@ class Limits:
         store, log = self._store, self._log
         most = store.max_messages
         # `needed_count` takes longer, so it is asked only where enough messages are stored.
-        if most is not None and log.stored_count >= most and log.needed_count >= most:
+        if most is not None and log.space.stored_count >= most and log.space.needed_count >= most:
             return True
-        if log.used_bytes >= NEAR_PART * store.max_bytes:
+        if log.space.used_bytes >= NEAR_PART * store.max_bytes:
             self._begin_to_measure()
-        return log.room_bytes <= 0 or log.used_bytes >= self._bytes_most
+        return log.space.room_bytes <= 0 or log.space.used_bytes >= self._bytes_most
 
     def _make_room(self) -> tuple[int, int]:
         """Has the messages that no consumer needs removed from a store that is nearly full.
@@ -407,11 +407,11 @@ class Limits:
         """
         store, log = self._store, self._log
         is_near = (
-            log.room_bytes <= 0
-            or log.used_bytes >= NEAR_PART * self._bytes_most
-            or (store.max_messages is not None and log.stored_count >= NEAR_PART * store.max_messages)
+            log.space.room_bytes <= 0
+            or log.space.used_bytes >= NEAR_PART * self._bytes_most
+            or (store.max_messages is not None and log.space.stored_count >= NEAR_PART * store.max_messages)
         )
-        return log.make_room() if is_near else (0, 0)
+        return log.space.make_room() if is_near else (0, 0)
 
     def _store_is_over(self, messages: int, size: int) -> tuple[int, int] | None:
         """Returns how many messages to drop and by how many bytes the store exceeds its limit; None if it does not.
@@ -422,9 +422,9 @@ class Limits:
         messages_most, bytes_most = store.max_messages or sys.maxsize, self._bytes_most
         messages_most += min(messages, int(UNSWEPT_PART * messages_most))
         bytes_most += min(size, int(UNSWEPT_PART * bytes_most))
-        count = log.needed_count - messages_most if log.stored_count > messages_most else 0
-        size = max(log.used_bytes - bytes_most, -log.room_bytes)
-        if log.is_damaged:  # nothing is deleted, so a drop frees nothing
+        count = log.space.needed_count - messages_most if log.space.stored_count > messages_most else 0
+        size = max(log.space.used_bytes - bytes_most, -log.space.room_bytes)
+        if log.space.is_damaged:  # nothing is deleted, so a drop frees nothing
             size = 0
         return (count, size) if count > 0 or size > 0 else None
 

@@ -171,7 +171,7 @@ class Inbound:
         """Submits the work of the packets that came together; returns when more may be read."""
         self._acks.end()
         self._note_taken()
-        await self._services.log.wait_for_room()
+        await self._services.log.writer.wait_for_room()
         await self._intake.wait_for_pace()
 
     def _answered(self) -> None:

@@ -74,7 +74,7 @@ class Routes:
     def _find_left(self, stream: str) -> None:
         """Takes up what a stream's store has of routes that are no longer configured, or are in another stream now."""
         place = self._places[stream]
-        known = [*place.log.consumers(), *place.log.routes.names()]
+        known = [*place.log.consumers.names(), *place.log.routes.names()]
         names = {consumer.removeprefix(ROUTE_PREFIX) for consumer in known if consumer.startswith(ROUTE_PREFIX)}
         serving = {name for name in self._serving if self._stream_of[name] == stream}
         for name in sorted(names - serving):

@@ -45,7 +45,7 @@ class KnownMessages:
         if standing is Standing.CONFLICT or not (message.retain and message.payload):
             return is_known
         assert self._copies is not None
-        source = self._services.log.retained_source(message.topic)
+        source = self._services.log.reader.retained_source(message.topic)
         if source is None or self._copies.is_outdated(message.topic):
             return False
         return is_known or source.identity == (message.origin, message.epoch, message.seq)

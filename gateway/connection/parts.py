@@ -209,7 +209,7 @@ class Parts:
     async def wait_for_room(self) -> None:
         """Waits while the gateway should not read more from this client."""
         for part in list(self._parts.values()):
-            await part.services.log.wait_for_room()
+            await part.services.log.writer.wait_for_room()
             await part.client.wait_for_room()
 
     def stop(self) -> None:

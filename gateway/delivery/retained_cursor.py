@@ -111,7 +111,7 @@ class RetainedCursor:
             if not (batch := self._next()):
                 break
             del self._queue[: len(batch)]
-            found = await self._log.read_retained([owed.topic for owed in batch], READ_BYTES_MAX)
+            found = await self._log.reader.read_retained([owed.topic for owed in batch], READ_BYTES_MAX)
             self._queue[:0] = [owed for owed in batch if owed.topic not in found]
             deliveries = []
             for owed in (one for one in batch if one.topic in found):

@@ -78,7 +78,7 @@ class RetainedSearch:
                 for one in islice(waiting, FILTERS_AT_ONCE)
             ]
             searches[0] = searches[0]._replace(after=after)
-            for piece in await self._log.find_retained(searches, now_ms):
+            for piece in await self._log.reader.find_retained(searches, now_ms):
                 topic_filter, qos, _ = waiting[0]
                 topics = piece.topics
                 for condition in self._conditions:
@@ -96,7 +96,7 @@ class RetainedSearch:
         selected = []
         while positions:
             slice_ = Slice()
-            for topic, found in (await self._log.read_retained(list(positions)[:READ_MOST])).items():
+            for topic, found in (await self._log.reader.read_retained(list(positions)[:READ_MOST])).items():
                 if slice_.is_over:
                     await slice_.give_way()
                 position = positions.pop(topic)

@@ -162,9 +162,9 @@ class Links:
         """Returns the same with what the store has of each link. Raises sqlite3.Error."""
         for link in self._all():
             if not link.status().is_counted:
-                await self._log.count_backlog(link.cursor)
+                await self._log.backlogs.count(link.cursor)
         links = {link.cursor.consumer: link for link in self._all()}
-        dropped = await self._log.count_dropped(list(links))
+        dropped = await self._log.reader.count_dropped(list(links))
         described = []
         for one in self.status():
             found = await self._log.read(links[one.consumer].cursor.position, 1) if one.waiting_messages else []

@@ -36,8 +36,8 @@ class ObservedStream:
             self.name or DEFAULT_NAME,
             len(sessions),
             sum(len(session.cursor.filters) + len(session.shared) for session in sessions),
-            log.retained_count,
-            log.stored_count,
+            log.space.retained.topics,
+            log.space.stored_count,
             _size_of_all(log.folder),
             sum(counters.messages_received),
             sum(counters.messages_sent),
@@ -52,13 +52,13 @@ class ObservedStream:
 
     def problems(self) -> Iterator[str]:
         """Yields what is wrong with its store."""
-        if self.log.problem:
-            yield self.say(self.log.problem)
+        if self.log.space.problem:
+            yield self.say(self.log.space.problem)
         if self.limits.problem:
             yield self.say(self.limits.problem)
         if self.limits.drop_problem:
             yield self.say(self.limits.drop_problem)
-        if self.log.is_damaged:
+        if self.log.space.is_damaged:
             yield self.say("damaged, nothing is deleted until `holdfast gateway repair` was run")
 
 

@@ -148,7 +148,7 @@ class Copies:
         self._sweeps.clear()
 
     def _begin(self, sweep: _Sweep) -> None:
-        if not (self._has_taken or self._log.retained_count):
+        if not (self._has_taken or self._log.space.retained.topics):
             return
         if len(self._sweeps) > 1 and self._sweeps[-1].removes_all == sweep.removes_all:
             self._sweeps[-1].join(sweep.topic_filters)  # so that there are two at most, however often filters change
@@ -175,7 +175,7 @@ class Copies:
             retained.Search(one, sys.maxsize, publisher=self._publisher) for one in list(sweep.topic_filters)
         )
         while searches:
-            for piece in await self._log.find_retained(list(islice(searches, AT_ONCE)), 0):
+            for piece in await self._log.reader.find_retained(list(islice(searches, AT_ONCE)), 0):
                 search = searches.popleft()
                 outdated = []
                 for topic, _ in piece.topics:

@@ -82,8 +82,8 @@ class Sessions:
 
     def open(self) -> None:
         """Loads the durable sessions. One with a corrupt row ends, and the messages that waited for it leave ranges."""
-        flows = self._flows_of(self._log.sessions)
-        for client_id, stored in self._log.sessions.items():
+        flows = self._flows_of(self._log.found.sessions)
+        for client_id, stored in self._log.found.sessions.items():
             if client_id.endswith(qos2.ROUTE_END):  # what a neighbour wants, of a route that is gone
                 self._log.defer(sessions.remove_session(client_id))
                 continue
@@ -96,7 +96,7 @@ class Sessions:
                 self._note_away(session)
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
-        for consumer in self._log.consumers():
+        for consumer in self._log.consumers.names():
             if consumer == LOST:
                 self._log.forget(consumer)
             elif consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
@@ -107,9 +107,11 @@ class Sessions:
     def _restore(self, client_id: str, stored: sessions.StoredSession, flows: Iterable[qos2.Flow]) -> Session:
         description = stored.description or CORRUPT
         session = self.create(client_id, description.user, description.expiry_s, flows, durable=True)
-        session.incoming = self._log.incoming.pop(client_id, {})
-        session.released = Released(self._log.defer, client_id, session.incoming, self._log.released.pop(client_id, {}))
-        owed = self._log.owed.pop(client_id, [])
+        session.incoming = self._log.found.incoming.pop(client_id, {})
+        session.released = Released(
+            self._log.defer, client_id, session.incoming, self._log.found.released.pop(client_id, {})
+        )
+        owed = self._log.found.owed.pop(client_id, [])
         session.owed.update(dict.fromkeys(owed))
         session.holding.add(sum(one.size for one in owed))
         session.disconnected_ms, session.left_at = description.disconnected_ms, description.left_at
@@ -125,10 +127,11 @@ class Sessions:
     def _flows_of(self, known: Container[str]) -> dict[str, list[qos2.Flow]]:
         """Returns the stored QoS 2 flows by session; removes flows of sessions that have ended."""
         flows: dict[str, list[qos2.Flow]] = {}
-        for flow in self._log.flows:
+        for flow in self._log.found.flows:
             if flow.state != qos2.ENDED:
                 flows.setdefault(flow.session, []).append(flow)
-        for client_id in flows.keys() | self._log.incoming.keys() | self._log.released.keys() | self._log.owed.keys():
+        found = self._log.found
+        for client_id in flows.keys() | found.incoming.keys() | found.released.keys() | found.owed.keys():
             if client_id in known or client_id.endswith(qos2.ROUTE_END):
                 continue
             for remove in (qos2.forget_incoming, retained.forget_all_owed):
@@ -250,7 +253,7 @@ class Sessions:
         if session.link is None:
             return
         if not session.cursor.tally.counts:  # what waits for a neighbour that is away is shown
-            self._until_closed(self._log.count_backlog(session.cursor))
+            self._until_closed(self._log.backlogs.count(session.cursor))
         if session.link.mode == "active-passive":
             self._copies.of(session.client_id).clear()
             self._until_closed(drop_while_away(session))

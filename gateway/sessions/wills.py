@@ -56,7 +56,7 @@ class Wills:
 
     def open(self, has_session: Callable[[str], bool]) -> None:
         """Loads the stored wills. The will of a client without a session is published at once."""
-        for will in self._log.wills:
+        for will in self._log.found.wills:
             self._keep(will)
             if has_session(will.session):
                 self._wait(will)

@@ -155,7 +155,7 @@ class Compaction:
     async def _sweep(self, after: int, end: int) -> int:
         """Returns how many bytes are left of the messages between two positions."""
         after = max(after, self._consumers.needed_from(self._head()), self._maintenance.trimmed)
-        end = min(end, self._consumers.kept_softly_from(self._head()))
+        end = min(end, self._consumers.keepers.kept_softly_from(self._head()))
         needs = _Needs(self._consumers, self._audience, end)
         left = 0
         carried: LogRow | None = None
@@ -334,7 +334,7 @@ class _Needs:
 
         These are QoS 2 messages on their way, and deliveries of an ended subscription that wait for their PUBACK.
         """
-        pinned = self._consumers.pinned_between(first, last)
+        pinned = self._consumers.keepers.pinned_between(first, last)
         for cursor in self._behind:
             pinned.update(position for position in cursor.unsubscribed if first <= position <= last)
         before, self._pinned = self._pinned, sorted(pinned)

@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class Deletion(ABC):
-    """A work that deletes messages that no consumer needs.
+    """A work that deletes messages which no consumer needs.
 
     If a damaged page is in its way, ``is_given_up`` becomes True: it deletes nothing, and the rest of its commit is
     written.
@@ -116,9 +116,34 @@ def check_store(folder: Path) -> None:
         raise StoreError(f"message store {path}: {words_of(error, folder)}") from error
 
 
+@dataclass
+class Found:
+    """What a store's file had when it was opened: the rows of each table but the messages.
+
+    ``oldest`` is the position of the oldest message, ``cursors`` are the consumers' places, ``flows`` the QoS 2
+    messages on their way out, ``incoming`` and ``released`` the identifiers of received ones. ``retained`` is
+    the extent of all retained messages.
+    """
+
+    oldest: int
+    cursors: dict[str, cursors.Place]
+    gaps: list[tuple[int, int]]
+    flows: list[qos2.Flow]
+    incoming: dict[str, qos2.Digests]
+    released: dict[str, qos2.Digests]
+    owed: dict[str, list[retained.Owed]]
+    wills: list[wills.StoredWill]
+    sessions: dict[str, sessions.StoredSession]
+    endings: dict[int, endings.StoredEnding]
+    refused: list[refused.RefusedRow]
+    routes: dict[str, routes.RouteRow]
+    seen: seen.SeenRows
+    retained: retained.Extent
+
+
 class Database:
-    """One open store file. ``cursors`` and ``oldest`` are as they were when it was opened; ``used_bytes`` and
-    ``free_bytes`` are the bytes in use and free in the file as of the last commit.
+    """One open store file. ``found`` is what it had when it was opened; ``used_bytes`` and ``free_bytes`` are the bytes
+    in use and free in the file as of the last commit.
 
     Args:
         path: the file, which is made if it does not exist.
@@ -167,22 +192,25 @@ class Database:
         self.epoch = self._marks.epoch
         newest: tuple[int, int] = self._writer.execute(log_rows.NEWEST).fetchone() or (0, 0)
         self.position, self._seq = newest
-        self.oldest: int = (first_row(self._reader, log_rows.OLDEST) or (0,))[0]
-        self.cursors = cursors.load(self._reader)
-        self.gaps = log_rows.load_gaps(self._reader)
-        self.flows = qos2.load_flows(self._reader)
-        self.incoming = qos2.load_incoming(self._reader)
-        self.released = qos2.load_released(self._reader)
         (self._page_size,) = self._writer.execute("PRAGMA page_size").fetchone()
         self.used_bytes, self.free_bytes = self._measure()
-        self.owed = retained.load_owed(self._reader)
-        self.wills = wills.load(self._reader)
-        self.sessions = sessions.load(self._reader)
-        self.endings = endings.load(self._reader)
-        self.refused = refused.load(self._reader)
-        self.routes = routes.load(self._reader)
-        self.seen = seen.load(self._reader)
-        self.retained = retained.measure(self._reader)
+        reader = self._reader
+        self.found = Found(
+            (first_row(reader, log_rows.OLDEST) or (0,))[0],
+            cursors.load(reader),
+            log_rows.load_gaps(reader),
+            qos2.load_flows(reader),
+            qos2.load_incoming(reader),
+            qos2.load_released(reader),
+            retained.load_owed(reader),
+            wills.load(reader),
+            sessions.load(reader),
+            endings.load(reader),
+            refused.load(reader),
+            routes.load(reader),
+            seen.load(reader),
+            retained.measure(reader),
+        )
 
     def _prepare(self) -> None:
         # The version is read before anything is written, so that a foreign database is not changed.
@@ -238,8 +266,7 @@ class Database:
         self._writer.execute(drops.INSERT, (drops.DAMAGED, drops.GATEWAY, "", *own, 0, now_ms, now_ms))
         self._writer.execute("DELETE FROM incoming")
         self._writer.execute("DELETE FROM released")
-        self.incoming = {}
-        self.released = {}
+        self.found.incoming, self.found.released = {}, {}
         self.epoch = marks.draw_epoch()
         logger.warning("message store: %s is a copy: new messages have identities of a new epoch", path)
 

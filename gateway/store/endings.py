@@ -195,14 +195,14 @@ class Endings:
         self._closing = Signal()
         self._until_s = math.inf
         self._looked_at = 0  # since the last pause
-        self._number = max([0, *log.endings])  # of the newest ending
+        self._number = max([0, *log.found.endings])  # of the newest ending
 
     def open(self) -> None:
         """Goes on with the consumers that ended before the start and whose messages have no ranges yet.
 
         Messages that a full store evicted while they were in flight, before a crash, get their ranges now.
         """
-        for number, description in self._log.endings.items():
+        for number, description in self._log.found.endings.items():
             if description.evicted:
                 for identity in description.evicted:
                     self._log.drop(EVICTED, description.consumer, identity.message())
@@ -258,7 +258,7 @@ class Endings:
 
     def _begin(self, ending: Ending) -> None:
         self._number = max(self._number, ending.number)
-        self._log.keep_for(ending)
+        self._log.consumers.keepers.keep_for(ending)
         self._waiting.append(ending)
         self._go_on()
 
@@ -325,7 +325,7 @@ class Endings:
 
     def _end(self, ending: Ending) -> None:
         """Lets the log trim the consumer's messages; the ranges of those found are written with the next commit."""
-        self._log.keep_no_longer(ending)
+        self._log.consumers.keepers.keep_no_longer(ending)
         self._log.counters.messages_dropped[ENDED] += ending.spans.messages
         self._log.defer(ending.spans)
         self._log.defer(endings.remove(ending.number))

@@ -20,7 +20,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -32,9 +31,12 @@ from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.backlog_count import BacklogCounts, count_stored
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.registry import Consumers, Keeper, Pinned
+from gateway.store.consumers.keepers import Keepers
+from gateway.store.consumers.registry import Consumers, gone_of
 from gateway.store.consumers.shares import TopicShares
-from gateway.store.database import READ_BYTES_MAX, Database, MaintenanceWrite
+from gateway.store.consumers.tally import Tally
+from gateway.store.database import Database, MaintenanceWrite
+from gateway.store.eviction import Eviction
 from gateway.store.group_commit import GroupCommit, Witness, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
@@ -44,17 +46,13 @@ from gateway.store.seen import Seen
 from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.tables.cursors import Place
-from gateway.store.tables.drops import EVICTED, GATEWAY, SELECTED, Drop, DroppedRow, Epoch
-from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
+from gateway.store.tables.drops import SELECTED, Drop, Epoch
 from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
-from gateway.store.tables.retained import Keep, Piece, Search, Source
+from gateway.store.tables.retained import Extent, Keep
 from wire.hops import encode_hop
 
 ROWS_MOST = 32  # returned at once from memory
 RETAINED_ROW = 64  # bytes of a retained message's row besides the counted columns, roughly
-EVICT_PIECE = 1000  # messages; between two pieces the event loop runs
-EVICT_CURSORS = 20  # a piece is a half, a third, … with 20, 40, … cursors: each may get a range of each message
-EVICT_LEAST_BYTES = 64 * 1024  # freed by one eviction, as each costs a sync
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # of messages in memory that are not durable yet
 
 logger = logging.getLogger(__name__)
@@ -80,65 +78,229 @@ class StoreLimits(Protocol):
         """Messages have become durable that may be for these cursors."""
 
 
+class LogWriter:
+    """What publishers need of the log: transactions that many clients share, and room for messages until these.
+
+    Args:
+        taken: the store's folder.
+        database: the open file.
+        committed: told of the works of each durable transaction, and of their results.
+        counters: where durations are counted.
+        interval_s: shortest time between two commits, in seconds.
+
+    ``disk_bytes`` is how much room the disk has, ``problem`` why the newest attempt to store a message failed, "" if it
+    did not fail.
+    """
+
+    def __init__(
+        self,
+        taken: TakenFolder,
+        database: Database,
+        committed: Callable[[list[tuple[Any, Work]]], None],
+        counters: Counters,
+        interval_s: float,
+    ) -> None:
+        self.problem = ""
+        self.disk_bytes = 0
+        self._taken = taken
+        self._database = database
+        self._committed = committed
+        self._counters = counters
+        self._waiting_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._commit_s = 0.0
+        self.look_at_disk()
+        self.commits: GroupCommit[Sequence[Work], list[Any]] = GroupCommit(
+            self._commit, self._note_committed, interval_s, database.checkpoint
+        )
+
+    def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
+        """Writes works in one transaction (``MessageLog.submit``)."""
+        size = sum(work.size for work in works if isinstance(work, Part | Keep))
+        self.note_waiting(size)
+        future = self.commits.submit(works)
+        future.add_done_callback(lambda done: self._submitted(works, done, size))
+        return future
+
+    async def wait_for_room(self) -> None:
+        """Waits while more than UNCOMMITTED_BYTES_MAX bytes wait for a commit."""
+        await self._room.wait()
+
+    def note_waiting(self, size: int) -> None:
+        """The messages that wait for a commit have grown by as many bytes, or shrunk."""
+        self._waiting_bytes += size
+        if self._waiting_bytes > UNCOMMITTED_BYTES_MAX:
+            self._room.clear()
+        else:
+            self._room.set()
+
+    def look_at_disk(self) -> None:
+        """Reads how much room the disk has. Each commit does this before its messages are acknowledged."""
+        self.disk_bytes = room_bytes(self._taken.path)
+
+    async def close(self) -> None:
+        """Makes everything durable."""
+        await self.commits.close()
+
+    async def close_files(self) -> None:
+        """Closes the file and frees its folder, once nothing reads it any more."""
+        await asyncio.get_running_loop().run_in_executor(None, self._database.close)
+        self._taken.close()
+
+    def _submitted(self, works: Sequence[Work], done: asyncio.Future[list[Any]], size: int) -> None:
+        error = None if done.cancelled() else done.exception()
+        self.problem = str(error) if error else ""
+        if error:
+            tell_of_failure(works)
+        self.note_waiting(-size)
+
+    def _commit(self, batch: list[Sequence[Work]]) -> list[list[Any]]:
+        self._taken.check()  # the next start must find what is acknowledged now
+        started_s = time.perf_counter()
+        try:
+            return self._database.commit(batch)
+        finally:
+            self._commit_s = time.perf_counter() - started_s
+            with contextlib.suppress(OSError):  # if the folder is gone, the next commit fails
+                self.look_at_disk()
+
+    def _note_committed(self, batch: list[Sequence[Work]], results: list[list[Any]]) -> None:
+        self._counters.commit_s.observe(self._commit_s)
+        self._committed(
+            [
+                (result, work)
+                for works, its_results in zip(batch, results, strict=True)
+                for work, result in zip(works, its_results, strict=True)
+            ]
+        )
+
+
+class Space:
+    """What an operator, and the limits, need of the log: how much is stored, in use and free, and what is wrong.
+
+    ``state_bytes`` is the size of sessions, QoS 2 states, ranges of drops and other tables in the file, as the newest
+    call of ``measure_state`` found it.
+    """
+
+    def __init__(
+        self,
+        log: "MessageLog",
+        taken: TakenFolder,
+        database: Database,
+        maintenance: Maintenance,
+        reader: Reader,
+        compaction: Compaction,
+    ) -> None:
+        self.state_bytes = 0
+        self._log = log
+        self._taken = taken
+        self._database = database
+        self._maintenance = maintenance
+        self._reader = reader
+        self._compaction = compaction
+
+    @property
+    def problem(self) -> str:
+        """Why the newest attempt to store a message or to save a place failed; "" if it did not fail."""
+        try:
+            self._taken.check()
+        except sqlite3.OperationalError as error:
+            return str(error)
+        problem = self._log.writer.problem or self._maintenance.problem
+        return f"{problem}; its disk is full" if problem and self._log.writer.disk_bytes < 0 else problem
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether a damaged page keeps the log from deleting messages that no consumer needs."""
+        return not self._maintenance.may_trim
+
+    @property
+    def stored_count(self) -> int:
+        """Messages in the store, needed or not yet deleted."""
+        return self._log.count_behind(self._maintenance.trimmed)
+
+    @property
+    def needed_count(self) -> int:
+        """How many messages there are from the oldest needed one on."""
+        return self._log.count_behind(self.needed_from)
+
+    @property
+    def needed_from(self) -> int:
+        """The position behind which a consumer needs messages."""
+        return self._log.consumers.needed_from(self._log.head)
+
+    @property
+    def retained(self) -> Extent:
+        """How many topics have a retained message, and the bytes of names, payload and properties of all of them."""
+        return self._maintenance.retained
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes in use in the store's file, as of the last commit."""
+        return self._database.used_bytes
+
+    @property
+    def bytes_beside(self) -> int:
+        """Bytes of the file, roughly, that no eviction frees: retained messages and ``state_bytes``."""
+        return self.state_bytes + self.retained.bytes + RETAINED_ROW * self.retained.topics
+
+    def make_room(self) -> tuple[int, int]:
+        """Takes out what no consumer needs, also in the middle of a nearly full log. Returns how many messages and
+        bytes are still to be looked at."""
+        self._log.seen.make_room()
+        return self._compaction.make_room()
+
+    async def measure_state(self) -> None:
+        """Sets ``state_bytes``: reads all rows of these tables. Raises sqlite3.Error."""
+        self.state_bytes = await self._reader.size_of_state()
+
+    @property
+    def room_bytes(self) -> int:
+        """Bytes that are free in the store's file and on its disk; below 0 they are too few to trim the log safely."""
+        return self._database.free_bytes + self._log.writer.disk_bytes
+
+
 class MessageLog:
     """The durable log of one gateway. ``open`` makes one; it belongs to the event loop that opened it.
 
-    ``hop`` is this gateway's among the hops of a message. ``state_bytes`` is the size of sessions, QoS 2 states, ranges
-    of drops and other tables in the file, as the newest call of ``measure_state`` found it. ``evictions`` counts, since
-    the start, how often messages were dropped that a consumer still needed.
+    Its own methods are for consumers. ``writer`` is what publishers need besides ``submit``, ``space`` tells how full
+    the store is, and ``eviction`` makes room. ``reader`` reads other tables than the log. ``found`` is what the file
+    had at the start. ``hop`` is this gateway's among the hops of a message.
     """
 
     def __init__(self, folder: Path, taken: TakenFolder, database: Database, commit_interval_s: float) -> None:
         self.counters = Counters()
         self._limits: StoreLimits | None = None
-        self.state_bytes = 0
-        self._problem = ""
-        self.evictions = 0
         self.head = database.position
         self.hop = encode_hop(database.epoch)
         self.folder = folder
-        self._disk_bytes = 0
-        self.look_at_disk()
-        self._taken = taken
-        self._database = database
-        self.flows = database.flows
-        self.incoming = database.incoming
-        self.released = database.released
-        self.owed = database.owed
-        self.wills = database.wills
-        self.sessions = database.sessions
-        self.endings = database.endings
-        self._last_evicted_row = min([0, *self.endings])
-        self._consumers = Consumers(database.cursors, self.flows)
-        self._gaps = Gaps(database.gaps)
+        self.found = found = database.found
+        self.consumers = Consumers(found.cursors, Keepers(found.flows, gone_of(found.cursors), self.changed))
+        self._gaps = Gaps(found.gaps)
         self.audience: Audience[Cursor] = Audience()
-        self._counts = BacklogCounts(self)
+        self.backlogs = BacklogCounts(self)
         self._row_cache = RowCache()
-        self._uncommitted_bytes = 0
-        self._room = asyncio.Event()
-        self._room.set()
-        self._commit_s = 0.0
-        self._commits: GroupCommit[Sequence[Work], list[Any]] = GroupCommit(
-            self._commit, self._committed, commit_interval_s, database.checkpoint
-        )
+        self.writer = LogWriter(taken, database, self._committed, self.counters, commit_interval_s)
         self._maintenance = Maintenance(
             database,
-            self._consumers,
+            self.consumers,
             self._gaps,
             lambda: self.head,
-            self._commits,
-            self._note_uncommitted,
+            self.writer.commits,
+            self.writer.note_waiting,
             commit_interval_s,
         )
-        self._reader = Reader(folder, database, self._gaps, self.submit, self.drop, self.counters)
-        self.routes = StoredRoutes(self, database.routes, (database.origin, database.epoch))
-        self.refused = RefusedMessages(self, database.refused)
-        self.seen = Seen(self, database.seen, (database.origin, database.epoch))
-        self._consumers.keep_softly(self.seen)
+        self.reader = Reader(folder, database, self._gaps, self.submit, self.drop, self.counters)
+        identity = database.origin, database.epoch
+        self.routes = StoredRoutes(self, found.routes, identity)
+        self.refused = RefusedMessages(self, self.consumers.keepers, found.refused)
+        self.seen = Seen(self, found.seen, identity)
+        self.consumers.keepers.keep_softly(self.seen)
         self._compaction = Compaction(
-            self._consumers,
+            self.consumers,
             self.audience,
-            self._reader,
+            self.reader,
             self._maintenance,
             self._gaps,
             self.submit,
@@ -146,6 +308,8 @@ class MessageLog:
             lambda: self.head,
             commit_interval_s,
         )
+        self.space = Space(self, taken, database, self._maintenance, self.reader, self._compaction)
+        self.eviction = Eviction(self, self._maintenance, min([0, *found.endings]))
 
     @classmethod
     async def open(cls, folder: Path, *, origin: str, commit_interval_ms: int = 0) -> "MessageLog":
@@ -178,44 +342,11 @@ class MessageLog:
         """Asks these limits from now on."""
         self._limits = limits
 
-    @property
-    def counts_backlogs(self) -> bool:
-        """Whether cursors that begin now count what waits for them."""
-        return self._limits is not None and self._limits.counts_backlogs
-
-    def topic_shares(self) -> TopicShares | None:
-        """Returns what counts the messages of a new cursor below topic filters, None where these have no limits."""
-        return None if self._limits is None else self._limits.topic_shares()
-
-    @property
-    def problem(self) -> str:
-        """Why the newest attempt to store a message or to save a place failed; "" if it did not fail."""
-        try:
-            self._taken.check()
-        except sqlite3.OperationalError as error:
-            return str(error)
-        problem = self._problem or self._maintenance.problem
-        return f"{problem}; its disk is full" if problem and self._disk_bytes < 0 else problem
-
-    @property
-    def stored_count(self) -> int:
-        """Messages in the store, needed or not yet deleted."""
-        return self.count_behind(self._maintenance.trimmed)
-
-    @property
-    def is_damaged(self) -> bool:
-        """Whether a damaged page keeps the log from deleting messages that no consumer needs."""
-        return not self._maintenance.may_trim
-
-    @property
-    def retained_count(self) -> int:
-        """How many topics have a retained message."""
-        return self._maintenance.retained.topics
-
-    @property
-    def retained_bytes(self) -> int:
-        """Bytes of names, payload and properties of all retained messages."""
-        return self._maintenance.retained.bytes
+    def new_tally(self, always_counts: bool) -> Tally:
+        """Returns what counts the messages that wait for a new cursor, as far as limits ask for it."""
+        if self._limits is None:
+            return Tally(always_counts)
+        return Tally(always_counts or self._limits.counts_backlogs, self._limits.topic_shares())
 
     def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
         """Writes works in one transaction, and everything that was deferred before them.
@@ -224,44 +355,11 @@ class MessageLog:
         work. It raises sqlite3.Error if the store cannot take it; then nothing of it was stored.
         """
         self._maintenance.write_pending()  # a place that could not be saved is saved no later than the next message
-        size = sum(work.size for work in works if isinstance(work, Part | Keep))
-        self._note_uncommitted(size)
-        future = self._commits.submit(works)
-        future.add_done_callback(lambda done: self._submitted(works, done, size))
-        return future
+        return self.writer.submit(works)
 
     def defer(self, work: Work) -> None:
         """Writes a work with the next commit, or at the latest with the next run of the maintenance."""
         self._maintenance.defer(work)
-
-    def pin(self, pinned: Pinned) -> None:
-        """Keeps messages until ``unpin``, wherever the cursors are; no effect on messages that are already evicted."""
-        self._consumers.pin(pinned)
-
-    def unpin(self, pinned: Pinned) -> None:
-        """Ends ``pin``."""
-        self._consumers.unpin(pinned)
-        self.changed()
-
-    def lose(self, consumer: str, message: Message) -> EvictedMessage:
-        """Notes that a message in flight was evicted; the caller tells the result how that delivery ends."""
-        row = self._new_evicted_row(consumer)
-        evicted = row.add(message)
-        row.save()
-        return evicted
-
-    def keep_for(self, keeper: Keeper) -> None:
-        """Keeps all messages behind a keeper's position until ``keep_no_longer``."""
-        self._consumers.keep_for(keeper)
-
-    def keep_no_longer(self, keeper: Keeper) -> None:
-        """Ends ``keep_for``."""
-        self._consumers.keep_no_longer(keeper)
-        self.changed()
-
-    async def wait_for_room(self) -> None:
-        """Waits while more than UNCOMMITTED_BYTES_MAX bytes wait for a commit."""
-        await self._room.wait()
 
     async def read(self, after: int, limit: int) -> list[tuple[int, Message]]:
         """Returns up to ``limit`` durable messages with positions behind ``after``, in order.
@@ -274,7 +372,7 @@ class MessageLog:
             if len(found) >= limit:
                 break
         while not found and after < self.head:
-            for row in await self._reader.read(after, self.head):
+            for row in await self.reader.read(after, self.head):
                 found += row.read(after, limit - len(found))
                 self._row_cache.add(row)
                 after = row.last
@@ -286,7 +384,7 @@ class MessageLog:
         Raises sqlite3.Error.
         """
         in_memory = list(itertools.islice(self._row_cache.behind(after), ROWS_MOST))
-        return in_memory or await self._reader.read(after, self.head)
+        return in_memory or await self.reader.read(after, self.head)
 
     async def read_one(self, position: int) -> Message | None:
         """Returns the message at a position, None if it is gone. Raises sqlite3.Error."""
@@ -295,33 +393,10 @@ class MessageLog:
         found = await self.read(position - 1, 1)
         return found[0][1] if found and found[0][0] == position else None
 
-    async def count_backlog(self, cursor: Cursor) -> None:
-        """Counts what waits for a consumer, in one walk with others that are asked for now. Raises sqlite3.Error."""
-        await self._counts.count(cursor)
-
     def passed(self, consumer: str) -> set[int]:
         """Returns the positions of messages that QoS 2 flows had at the start, or that are set aside."""
-        own = [flow.positions for flow in self.flows if flow.source == consumer]
+        own = [flow.positions for flow in self.found.flows if flow.source == consumer]
         return {*itertools.chain.from_iterable(own)} | {one.position for one in self.refused.of(consumer)}
-
-    def retained_size(self, topic: str) -> int | None:
-        """Returns the bytes of a topic's retained message in the file, None if it has none. Raises sqlite3.Error."""
-        return self._database.retained_size(topic)
-
-    def retained_source(self, topic: str) -> Source | None:
-        """Returns where a topic's retained message comes from, None if it has none. Raises sqlite3.Error."""
-        return self._database.retained_source(topic)
-
-    async def find_retained(self, searches: Sequence[Search], now_ms: int) -> list[Piece]:
-        """Returns a piece of what each of the first searches finds (``retained.find``). Raises sqlite3.Error."""
-        return await self._reader.find_retained(searches, now_ms)
-
-    async def read_retained(
-        self, topics: Sequence[str], most: int = READ_BYTES_MAX
-    ) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None for a topic without one: of one topic at least, and of as many as
-        fit ``most`` bytes. Raises sqlite3.Error."""
-        return await self._reader.read_retained(topics, most)
 
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
@@ -333,137 +408,18 @@ class MessageLog:
         self.counters.messages_dropped[SELECTED] += sum([count for _, _, count in found.values()])
         self._maintenance.leave_out(consumer, found)
 
-    async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
-        """Returns the ranges of a consumer, and of messages without one, that are new or have grown since a Unix time.
-
-        The second value is ``since_ms`` of the next call: ``until_ms``, or an earlier time. Raises sqlite3.Error."""
-        return await self._reader.read_dropped(consumer, since_ms, until_ms)
-
-    async def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
-        """Returns how many messages consumers did not get, by consumer and reason. Raises sqlite3.Error."""
-        return await self._reader.count_dropped(consumers)
-
-    def save_with(self, consumer: str, works: Callable[[], list[Work]] | None) -> None:
-        """Writes these works, as they are then, in each transaction that saves a consumer's place; None ends it."""
-        self._consumers.saved_with.pop(consumer, None)
-        if works is not None:
-            self._consumers.saved_with[consumer] = works
-
-    @property
-    def needed_count(self) -> int:
-        """How many messages there are from the oldest needed one on."""
-        return self.count_behind(self.needed_from)
-
     def count_behind(self, position: int) -> int:
         """Returns how many messages are in the log behind a position, for any consumer."""
         return self.head - position - self._gaps.behind(position)
 
     @property
-    def needed_from(self) -> int:
-        """The position behind which a consumer needs messages."""
-        return self._consumers.needed_from(self.head)
-
-    @property
-    def used_bytes(self) -> int:
-        """Bytes in use in the store's file, as of the last commit."""
-        return self._database.used_bytes
-
-    @property
-    def bytes_beside(self) -> int:
-        """Bytes of the file, roughly, that no eviction frees: retained messages and ``state_bytes``."""
-        return self.state_bytes + self.retained_bytes + RETAINED_ROW * self.retained_count
-
-    async def measure_state(self) -> None:
-        """Sets ``state_bytes``: reads all rows of these tables. Raises sqlite3.Error."""
-        self.state_bytes = await self._reader.size_of_state()
-
-    @property
-    def room_bytes(self) -> int:
-        """Bytes that are free in the store's file and on its disk; below 0 they are too few to trim the log safely."""
-        return self._database.free_bytes + self._disk_bytes
-
-    def look_at_disk(self) -> None:
-        """Reads how much room the disk has. Each commit does this before its messages are acknowledged."""
-        self._disk_bytes = room_bytes(self.folder)
-
-    def make_room(self) -> tuple[int, int]:
-        """Takes out what no consumer needs, also in the middle of a nearly full log. Returns how many messages and
-        bytes are still to be looked at."""
-        self.seen.make_room()
-        return self._compaction.make_room()
-
-    async def evict(self, count: int, size: int) -> bool:
-        """Drops the oldest messages that consumers still need, and notes ranges. What can be trimmed goes first.
-
-        Args:
-            count: least number of messages to drop.
-            size: bytes of the file to free; how much the messages take there is estimated.
-
-        Returns:
-            Whether there was anything to drop.
-
-        Raises:
-            sqlite3.Error: the log cannot be read or written.
-        """
-        self.seen.evict(self.needed_from)
-        is_smaller = size > 0 and self._maintenance.has_to_trim
-        size = 0 if is_smaller or size <= 0 else max(size, EVICT_LEAST_BYTES)
-        while (count > 0 or size > 0) and (oldest := await self._oldest(count, size)):
-            count -= len(oldest)
-            size -= sum(message.size for _, message in oldest)
-            is_smaller = True
-            losers = list(self._consumers.losers_of(oldest, self.audience))
-            for consumers, messages in losers:
-                self.counters.messages_dropped[EVICTED] += len(consumers) * len(messages)
-                self._maintenance.drop_all(EVICTED, consumers, messages)
-            in_flight: dict[str, list[EvictedInFlight]] = {}
-            self._consumers.evict(oldest, partial(self._add_evicted, in_flight))
-            for row in itertools.chain.from_iterable(in_flight.values()):
-                row.save()
-            for consumer in (GATEWAY, *in_flight):  # in one transaction: the count goes on where the position does
-                self._maintenance.save_with_ranges(consumer)
-            self.evictions += bool(losers or in_flight)
-            for cursor in self._consumers.cursors:
-                await cursor.evict(oldest)
-            await asyncio.sleep(0)
-        self._maintenance.run()
-        await self.submit([])
-        return is_smaller
-
-    def _add_evicted(
-        self, in_flight: dict[str, list[EvictedInFlight]], consumer: str, message: Message
-    ) -> EvictedMessage:
-        rows = in_flight.setdefault(consumer, [])
-        if not rows or rows[-1].is_full:
-            rows.append(self._new_evicted_row(consumer))
-        return rows[-1].add(message)
-
-    def _new_evicted_row(self, consumer: str) -> EvictedInFlight:
-        self._last_evicted_row -= 1  # below 0: the rows of consumers that have ended have numbers above
-        return EvictedInFlight(self._last_evicted_row, consumer, partial(self.drop, EVICTED), self.defer)
-
-    async def _oldest(self, count: int, size: int) -> list[tuple[int, Message]]:
-        """Returns some of the oldest messages that a consumer needs, at most as many and as large as asked for."""
-        piece = max(1, EVICT_PIECE // (1 + len(self._consumers.cursors) // EVICT_CURSORS))
-        found = await self.read(self._consumers.needed_from(self.head), piece)
-        for index, (_, message) in enumerate(found):
-            if index >= count and size <= 0:
-                return found[:index]
-            size -= message.size
-        return found
-
-    @property
     def gone(self) -> int:
         """The last position that no consumer gets any more."""
-        return self._consumers.gone
-
-    def consumers(self) -> list[str]:
-        """Returns the names of the durable consumers, with or without an open cursor."""
-        return self._consumers.names()
+        return self.consumers.gone
 
     def note_earlier_place(self, cursor: Cursor) -> None:
         """A cursor goes on at an earlier place than before; the place is saved with the next commit."""
-        self._consumers.note_earlier_place()
+        self.consumers.note_earlier_place()
         self.save_place(cursor)
 
     def save_place(self, cursor: Cursor) -> None:
@@ -472,14 +428,14 @@ class MessageLog:
 
     def saved_position(self, place: str) -> int:
         """Returns the position of a place as the file has it, or as it is being written; 0 if there is none."""
-        return self._consumers.saved_position(place)
+        return self.consumers.saved_position(place)
 
     def forget(self, consumer: str) -> None:
         """Removes a durable consumer without an open cursor; messages that only it needed are no longer kept.
 
         The file forgets it in the transaction of the work that was deferred just before, such as the row of its ending.
         """
-        if remove := self._consumers.forget(consumer):
+        if remove := self.consumers.forget(consumer):
             self.defer(remove)
         self.changed()
 
@@ -487,7 +443,7 @@ class MessageLog:
         """Registers a new cursor and returns its place. Raises ValueError if its consumer has a cursor already."""
         if cursor.durable:
             self._maintenance.write_pending()  # ranges of this consumer belong to its former place
-        position, count = self._consumers.attach(cursor, self.head)
+        position, count = self.consumers.attach(cursor, self.head)
         if cursor.durable and count == 0:
             # Submitted before any message that the cursor is to see, so it is durable no later than that message.
             self._maintenance.write(MaintenanceWrite([(cursor.place, position, count)], 0))
@@ -495,7 +451,7 @@ class MessageLog:
 
     def detach(self, cursor: Cursor) -> None:
         """Removes a cursor."""
-        self._consumers.detach(cursor)
+        self.consumers.detach(cursor)
         self.changed()
 
     def changed(self) -> None:
@@ -505,22 +461,15 @@ class MessageLog:
     async def close(self) -> None:
         """Saves the cursors, makes everything durable and closes the files."""
         self.audience.close()
-        self._counts.close()
+        self.backlogs.close()
         await self._compaction.close()
         self.seen.close()
         self._maintenance.close()
-        await self._commits.close()
-        await self._reader.close()
-        await asyncio.get_running_loop().run_in_executor(None, self._database.close)
-        self._taken.close()
+        await self.writer.close()
+        await self.reader.close()
+        await self.writer.close_files()
 
-    def _committed(self, batch: list[Sequence[Work]], results: list[list[Any]]) -> None:
-        self.counters.commit_s.observe(self._commit_s)
-        done = [
-            (result, work)
-            for works, its_results in zip(batch, results, strict=True)
-            for work, result in zip(works, its_results, strict=True)
-        ]
+    def _committed(self, done: list[tuple[Any, Work]]) -> None:
         self._maintenance.note_written(done)
         for _, work in done:
             if isinstance(work, Drop):
@@ -574,27 +523,3 @@ class MessageLog:
         if self._limits is not None and (shares := self._limits.shares) is not None:
             for position, publisher, messages, size in removed:
                 shares.take_out(position, publisher, messages, size)
-
-    def _submitted(self, works: Sequence[Work], done: asyncio.Future[list[Any]], size: int) -> None:
-        error = None if done.cancelled() else done.exception()
-        self._problem = str(error) if error else ""
-        if error:
-            tell_of_failure(works)
-        self._note_uncommitted(-size)
-
-    def _note_uncommitted(self, size: int) -> None:
-        self._uncommitted_bytes += size
-        if self._uncommitted_bytes > UNCOMMITTED_BYTES_MAX:
-            self._room.clear()
-        else:
-            self._room.set()
-
-    def _commit(self, batch: list[Sequence[Work]]) -> list[list[Any]]:
-        self._taken.check()  # the next start must find what is acknowledged now
-        started_s = time.perf_counter()
-        try:
-            return self._database.commit(batch)
-        finally:
-            self._commit_s = time.perf_counter() - started_s
-            with contextlib.suppress(OSError):  # if the folder is gone, the next commit fails
-                self.look_at_disk()

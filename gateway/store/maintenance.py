@@ -53,8 +53,8 @@ class Maintenance:
         note_waiting: Callable[[int], None],
         interval_s: float,
     ) -> None:
-        self.trimmed = max(0, database.oldest - 1)
-        self.retained = database.retained
+        self.trimmed = max(0, database.found.oldest - 1)
+        self.retained = database.found.retained
         self._consumers = consumers
         self._gaps = gaps
         self._head = head
@@ -262,7 +262,7 @@ class Maintenance:
         from it.
         """
         head = self._head()
-        kept_from = min(self._consumers.needed_from(head), self._consumers.kept_softly_from(head))
+        kept_from = min(self._consumers.needed_from(head), self._consumers.keepers.kept_softly_from(head))
         return min(kept_from, head - 1) if self.may_trim else 0
 
     def _next_after(self, wait_s: float) -> None:

@@ -142,7 +142,7 @@ class Outgoing:
         if not flow.topic:
             message = await self._log.read_one(flow.position)
         else:
-            position, message = (await self._log.read_retained([flow.topic]))[flow.topic] or (0, None)
+            position, message = (await self._log.reader.read_retained([flow.topic]))[flow.topic] or (0, None)
             message = message if position == flow.position else None
         if message is None:
             self._miss(flow)
@@ -246,7 +246,7 @@ class Outgoing:
         if not is_retained and flow.first <= self._log.gone:
             for position, message in zip(flow.positions, delivery.message.messages(), strict=True):
                 if position <= self._log.gone:
-                    flow.note_evicted(self._log.lose(source.consumer, message))
+                    flow.note_evicted(self._log.eviction.lose(source.consumer, message))
         self.flows[flow.packet_identifier] = flow
         return flow
 
@@ -267,10 +267,10 @@ class Outgoing:
 
     def _pin(self, flow: Flow) -> None:
         if not flow.topic:
-            self._log.pin(flow)
+            self._log.consumers.keepers.pin(flow)
 
     def _unpin(self, flow: Flow) -> None:
         if not flow.topic:
-            self._log.unpin(flow)
+            self._log.consumers.keepers.unpin(flow)
         while flow.evicted:
             flow.evicted.pop().arrived()

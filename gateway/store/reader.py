@@ -15,13 +15,13 @@ import msgspec
 
 from gateway.counters import Counters
 from gateway.message import Message
-from gateway.store.database import Database
+from gateway.store.database import READ_BYTES_MAX, Database
 from gateway.store.sqlite.folder import MESSAGES
 from gateway.store.tables import quarantine
 from gateway.store.tables.drops import DAMAGED, GATEWAY, DroppedRow
 from gateway.store.tables.log_rows import CorruptRow, Gaps, LogRow, Work
 from gateway.store.tables.quarantine import Note
-from gateway.store.tables.retained import CorruptRetained, Keep, Piece, Search
+from gateway.store.tables.retained import CorruptRetained, Keep, Piece, Search, Source
 
 CACHE_ROWS_MAX = 1024
 CACHE_MESSAGES_MAX = 20_000
@@ -89,7 +89,9 @@ class Reader:
         await self._note(Note(MESSAGES, what, "they cannot be read", kept, count))
         await self._submit([await self._on_thread(self._database.set_aside, damage, count)])
 
-    async def read_retained(self, topics: Sequence[str], most: int) -> dict[str, tuple[int, Message] | None]:
+    async def read_retained(
+        self, topics: Sequence[str], most: int = READ_BYTES_MAX
+    ) -> dict[str, tuple[int, Message] | None]:
         """Returns position and message by topic, None for a topic without a retained message.
 
         At least one topic is in the result, and as many as fit ``most`` bytes. Raises sqlite3.Error.
@@ -110,6 +112,14 @@ class Reader:
         """Returns a piece of the retained messages for each of the first searches. Raises sqlite3.Error."""
         found: list[Piece] = await self._on_thread(self._database.find_retained, searches, now_ms)
         return found
+
+    def retained_size(self, topic: str) -> int | None:
+        """Returns the bytes of a topic's retained message in the file, None if it has none. Raises sqlite3.Error."""
+        return self._database.retained_size(topic)
+
+    def retained_source(self, topic: str) -> Source | None:
+        """Returns where a topic's retained message comes from, None if it has none. Raises sqlite3.Error."""
+        return self._database.retained_source(topic)
 
     async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
         """Returns ranges of drops since a time, and where the next call goes on. Raises sqlite3.Error."""

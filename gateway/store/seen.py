@@ -23,6 +23,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from gateway.message import Message
+from gateway.store.consumers.registry import Consumers
 from gateway.store.group_commit import Witness
 from gateway.store.seen_chunks import ChunkSet, join
 from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch, Work, is_qos_0
@@ -70,9 +71,7 @@ class Log(Protocol):
     """What this asks of the log."""
 
     head: int
-
-    @property
-    def needed_from(self) -> int: ...
+    consumers: Consumers
 
     def submit(self, works: Sequence[Work], /) -> asyncio.Future[list[Any]]: ...
 
@@ -223,7 +222,7 @@ class Seen:
     def make_room(self) -> None:
         """The store is nearly full: saves soon if messages are kept for this alone."""
         now_s = asyncio.get_running_loop().time()
-        if now_s >= self._hurries_from_s and self.position < self._log.needed_from:
+        if now_s >= self._hurries_from_s and self.position < self._log.consumers.needed_from(self._log.head):
             self._hurries_from_s = now_s + HURRY_S
             self.save()
 

@@ -33,7 +33,7 @@ async def test_what_no_eviction_can_free_has_no_message_dropped(
     fill(tmp_path, 1_500_000)
     for first in (0, 20):
         async with limited(tmp_path, max_bytes=1_000_000) as broker:
-            assert broker.log.used_bytes > 1_000_000
+            assert broker.log.space.used_bytes > 1_000_000
             publisher = await connected(broker, "publisher", session_expiry_s=0)
             for number in range(first, first + 20):
                 await publisher.publish("a", b"%d" % number + b" " * 1000)
@@ -48,8 +48,8 @@ async def test_what_no_eviction_can_free_has_no_message_dropped(
         await away(broker, "a")
         for number in range(300):
             await publisher.publish("a", b"%d" % number + b" " * 10_000)
-        await until(lambda: broker.log.used_bytes <= broker.log.bytes_beside + 500_000, "dropped")
-        assert broker.log.needed_count > 20, "half of the limit is left for messages"
+        await until(lambda: broker.log.space.used_bytes <= broker.log.space.bytes_beside + 500_000, "dropped")
+        assert broker.log.space.needed_count > 20, "half of the limit is left for messages"
     evicted = stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE reason = 'evicted'")
     assert evicted[0][0] > 0
     assert sum("more than half of store.max_bytes" in record.getMessage() for record in caplog.records) == 3

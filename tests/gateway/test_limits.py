@@ -150,7 +150,7 @@ async def test_a_store_that_discards_does_so_for_all(tmp_path: Path) -> None:
         slow = await subscribed(broker, "slow", "a", receive_maximum=2)
         publisher = await connected(broker, "publisher")
         await publish_numbers(publisher, 40)
-        await until(lambda: broker.log.needed_count <= 10, "dropped")
+        await until(lambda: broker.log.space.needed_count <= 10, "dropped")
         subscriber = await connected(broker, "subscriber")
         assert [int((await subscriber.receive()).payload) for _ in range(10)] == list(range(30, 40))
         held = [await slow.expect(Publish) for _ in range(2)]
@@ -168,8 +168,8 @@ async def test_by_default_a_full_store_goes_on_taking_messages_and_says_what_it_
         publisher = await connected(broker, "publisher")
         for number in range(300):
             await publisher.publish("a", b"%d " % number + b"x" * 10_000)
-        await until(lambda: broker.log.used_bytes <= 1_000_000, "dropped")
-        left = broker.log.needed_count
+        await until(lambda: broker.log.space.used_bytes <= 1_000_000, "dropped")
+        left = broker.log.space.needed_count
         subscriber = await connected(broker, "subscriber")
         assert [int((await subscriber.receive()).payload.split()[0]) for _ in range(left)] == [*range(300 - left, 300)]
     assert [row[:2] + row[4:] for row in dropped(tmp_path)] == [("evicted", "session/subscriber", 300 - left)]
@@ -197,8 +197,8 @@ async def test_a_store_limit_in_bytes(tmp_path: Path) -> None:
         publisher = await connected(broker, "publisher")
         for _ in range(340):
             await publisher.publish("a", b"x" * 10_000)
-        await until(lambda: broker.log.used_bytes <= 1_000_000, "dropped")
-        assert broker.log.needed_count > 70, "no more than have to"
+        await until(lambda: broker.log.space.used_bytes <= 1_000_000, "dropped")
+        assert broker.log.space.needed_count > 70, "no more than have to"
 
 
 @pytest.mark.parametrize("when_full", ["discard_old", "reject_incoming"])
@@ -326,7 +326,7 @@ async def test_the_last_of_a_disk_is_kept_for_trimming(
                 assert (await publisher.expect(Puback)).reason_code == 0x97
             else:
                 await publisher.expect(Puback)
-                await until(lambda: broker.log.needed_count == 0, "evicted")
+                await until(lambda: broker.log.space.needed_count == 0, "evicted")
         if when_full == "flow_control":
             await publisher.expect(Puback)
             assert await received(broker, 2) == [0, 1]
@@ -377,7 +377,7 @@ async def test_only_so_many_topics_have_a_retained_message(tmp_path: Path, qos: 
         }
         await publisher.publish("d", b"marker")
         assert (await reader.receive()).topic == "d"
-        assert broker.log.retained_count == 2
+        assert broker.log.space.retained.topics == 2
     assert dropped(tmp_path) == [("rejected", "gateway", 0, 0, 1)]
 
 
@@ -390,7 +390,7 @@ async def test_beyond_that_what_cannot_be_refused_is_delivered_and_not_kept(tmp_
         assert (await reader.receive()).payload == b"1"
         (await connected(broker, "dying", will=Will("b", b"2", 1, True))).cut()
         assert (await reader.receive()).payload == b"2"
-        assert broker.log.retained_count == 1
+        assert broker.log.space.retained.topics == 1
     assert [row[:2] + row[4:] for row in dropped(tmp_path)] == [("rejected", "retained", 1)] * 2
 
 
@@ -410,15 +410,18 @@ async def test_retained_messages_have_only_so_many_bytes(tmp_path: Path, by: str
         (await connected(broker, "dying", will=will)).cut()
         await publisher.publish("0", bytes(50_000), retain=True)
         await publisher.publish("0", bytes(100_000), retain=True)
-        assert (broker.log.retained_count, 400_000 < broker.log.retained_bytes <= 500_000) == (5, True)  # with the will
+        assert (broker.log.space.retained.topics, 400_000 < broker.log.space.retained.bytes <= 500_000) == (
+            5,
+            True,
+        )  # with the will
         await publisher.publish("small", b"1", retain=True)
         await publisher.publish("1", bytes(139_500), retain=True)
         await publisher.publish("small", bytes(900), retain=True)
         publisher.send("small", bytes(10_000), retain=True)
         assert (await publisher.expect(Puback)).reason_code == 0x97
-        held = broker.log.retained_bytes
+        held = broker.log.space.retained.bytes
     async with running(tmp_path, **settings) as broker:
-        assert broker.log.retained_bytes == held
+        assert broker.log.space.retained.bytes == held
     assert [row[:2] for row in dropped(tmp_path)].count(("rejected", "retained")) >= 1
 
 
@@ -436,10 +439,10 @@ async def test_retained_messages_count_with_all_names_and_properties(tmp_path: P
             publisher.send(str(number), b"1", retain=True, properties={USER_PROPERTY: names})
             codes.append((await publisher.expect(Puback)).reason_code)
         assert codes[93] == 0x97, "93 of 704 bytes fit"
-        assert 65_536 - 800 < broker.log.retained_bytes <= 65_536
-        held = broker.log.retained_bytes
+        assert 65_536 - 800 < broker.log.space.retained.bytes <= 65_536
+        held = broker.log.space.retained.bytes
     async with running(tmp_path / "store", limits=limits, acl=str(rules)) as broker:
-        assert broker.log.retained_bytes == held
+        assert broker.log.space.retained.bytes == held
 
 
 async def test_a_queue_counts_properties(tmp_path: Path) -> None:
@@ -462,7 +465,7 @@ async def test_a_full_store_keeps_no_retained_message_of_qos_0(tmp_path: Path) -
         publisher.send("r", b"1", qos=0, retain=True)
         assert (await reader.receive()).payload == b"1"
         assert await received(broker, 1) == [0]
-        assert broker.log.retained_count == 0
+        assert broker.log.space.retained.topics == 0
 
 
 async def test_an_older_client_is_left_without_an_answer_to_a_retained_message_too_many(tmp_path: Path) -> None:

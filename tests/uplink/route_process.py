@@ -29,7 +29,7 @@ async def main(folder: Path, port: int, keys: str = "{}", wish: str = "", qos: s
     if wish == "evicts":
         while len(route.queue.cursor.flight.positions()) < 10:
             await asyncio.sleep(0.01)
-        await log.evict(4, 0)
+        await log.eviction.evict(4, 0)
         print("evicted", flush=True)
     elif wish:
         for number in range(FRESH):

@@ -105,7 +105,7 @@ async def test_messages_go_in_batches_with_their_identities_and_an_acknowledgeme
         await_ack = route_to(broker, log)
         await fill(log, range(1, 26), qos, received_ms=5000, received_by="gw")
         async with serving(await_ack):
-            await until(lambda: log.needed_from == 25)
+            await until(lambda: log.space.needed_from == 25)
         assert [numbers_in(publish) for publish in broker.publishes[0]] == [
             [*range(1, 11)],
             [*range(11, 21)],
@@ -122,7 +122,7 @@ async def test_messages_stay_in_the_log_until_their_batch_is_acknowledged(tmp_pa
         await fill(log, range(1, 11), qos)
         async with serving(route):
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 1)
-            assert log.needed_from == 0
+            assert log.space.needed_from == 0
             assert route.queue.state.backlog_messages == (10 if qos == 1 else 0)
 
 
@@ -132,7 +132,7 @@ async def test_a_batch_of_messages_of_both_qualities_goes_at_the_higher_one(tmp_
         for number in range(1, 11):
             await fill(log, range(number, number + 1), 2 if number == 7 else 1)
         async with serving(route):
-            await until(lambda: log.needed_from == 10)
+            await until(lambda: log.space.needed_from == 10)
         (publish,) = broker.publishes[0]
         assert (publish.qos, [one.qos for one in messages_in(publish)]) == (2, [1] * 6 + [2] + [1] * 3)
 
@@ -143,7 +143,7 @@ async def test_a_message_that_waits_for_others_leaves_when_it_is_old_enough(tmp_
             await until(lambda: bool(broker.connects))
             for number in (1, 2):
                 await fill(log, range(number, number + 1))
-                await until(lambda number=number: log.needed_from == number)  # type: ignore[misc]
+                await until(lambda number=number: log.space.needed_from == number)  # type: ignore[misc]
         assert [numbers_in(publish) for publish in broker.publishes[0]] == [[1], [2]]
 
 
@@ -153,7 +153,7 @@ async def test_retained_messages_go_by_themselves_in_their_order_with_their_iden
         for number in range(1, 6):
             await fill(log, range(number, number + 1), retain=number == 3)
         async with serving(route):
-            await until(lambda: log.needed_from == 5)
+            await until(lambda: log.space.needed_from == 5)
         first, second, third = broker.publishes[0]
         assert (numbers_in(first), numbers_in(third)) == ([1, 2], [4, 5])
         assert (second.topic, second.payload, second.retain) == ("a", b"3", True)
@@ -166,7 +166,7 @@ async def test_an_expired_message_is_in_no_batch_and_leaves_a_range(tmp_path: Pa
         for number in range(1, 4):
             await fill(log, range(number, number + 1), expires_ms=int(time.time() * 1000) - 1 if number == 2 else 0)
         async with serving(route):
-            await until(lambda: log.needed_from == 3)
+            await until(lambda: log.space.needed_from == 3)
         assert [numbers_in(publish) for publish in broker.publishes[0]] == [[1, 3]]
         assert log.counters.messages_dropped["expired"] == 1
 
@@ -184,7 +184,7 @@ async def test_after_a_loss_a_batch_goes_again_with_the_same_messages_under_its_
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 3)
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: log.needed_from == 25)
+            await until(lambda: log.space.needed_from == 25)
         before, after = broker.publishes
         assert [(publish.packet_identifier, publish.payload, publish.dup) for publish in after] == [
             (publish.packet_identifier, publish.payload, True) for publish in before
@@ -198,7 +198,7 @@ async def test_a_broker_that_has_forgotten_the_session_gets_the_batches_without_
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 3)
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: log.needed_from == 25)
+            await until(lambda: log.space.needed_from == 25)
         assert [numbers_in(publish) for publish in broker.publishes[1]] == [
             numbers_in(publish) for publish in broker.publishes[0]
         ]
@@ -256,7 +256,7 @@ async def test_a_batch_that_the_broker_cannot_take_yet_waits_with_all_behind_it(
         async with serving(route):
             await until(lambda: bool(route.queue.state.stands))
             is_ready = True
-            await until(lambda: len(taken) == 30 and log.needed_from == 30)
+            await until(lambda: len(taken) == 30 and log.space.needed_from == 30)
         assert taken == [*range(1, 31)]
         assert (route.queue.state.refused_messages, len(broker.connects)) == (0, 1)
 
@@ -269,7 +269,7 @@ async def test_batches_are_as_large_as_the_broker_takes_them(tmp_path: Path, qos
             payload = hex(hash((seed, number)))[3:].encode() * 3 + (bytes(2000) if number == 20 else b"")
             await log.submit([Message("a", payload, qos, retain=number == 20, origin="a", epoch=7, seq=number)])
         async with serving(route):
-            await until(lambda: log.needed_from == 19)  # it keeps the message that is set aside
+            await until(lambda: log.space.needed_from == 19)  # it keeps the message that is set aside
             await fill(log, range(41, 42), qos)
             await until(lambda: messages_in(broker.publishes[0][-1])[-1].seq == 41)
         taken = [one.seq for publish in broker.publishes[0] for one in messages_in(publish)]
@@ -291,7 +291,7 @@ async def test_a_batch_that_has_become_too_large_for_the_broker_goes_in_parts(tm
             broker.maximum_packet_size = len(publish.payload) + 40  # and there are topic name and properties
             broker.puback = taking(taken, lambda _: 0)
             broker.drop_clients()
-            await until(lambda: log.needed_from == 100)
+            await until(lambda: log.space.needed_from == 100)
         assert (taken if qos == 1 else sorted(taken)) == [*range(1, 101)]
         assert route.queue.state.refused_messages == 0
 
@@ -303,7 +303,7 @@ async def test_a_route_in_batches_to_a_broker_of_mqtt_3_1_1_stands_and_says_so(t
         await fill(log, range(1, 11))
         async with serving(route):
             await until(lambda: "batches need MQTT 5" in route.queue.state.stands)
-        assert log.needed_from == 0 and not any(broker.publishes)
+        assert log.space.needed_from == 0 and not any(broker.publishes)
 
 
 async def test_batches_of_qos_2_that_were_begun_go_on_after_the_framing_has_changed(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ async def test_batches_of_qos_2_that_were_begun_go_on_after_the_framing_has_chan
         broker.puback = lambda _: 0
         async with opened(tmp_path) as log, running(log, route_config(broker.port)):
             await fill(log, range(11, 12), 2)
-            await until(lambda: log.needed_from == 11)
+            await until(lambda: log.space.needed_from == 11)
         (first,), (again, alone) = broker.publishes
         assert (numbers_in(again), again.packet_identifier) == (numbers_in(first), first.packet_identifier)
         assert (again.dup, alone.payload) == (True, b"11")
@@ -332,11 +332,11 @@ async def test_what_a_full_store_evicts_of_a_batch_in_flight_leaves_a_range_and_
         await fill(log, range(1, 11), 2)
         async with serving(route):
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 1)
-            await log.evict(4, 0)
+            await log.eviction.evict(4, 0)
             assert log.counters.messages_dropped["evicted"] == 0  # they may arrive
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: log.needed_from == 10)
+            await until(lambda: log.space.needed_from == 10)
         first, again = (publishes[0] for publishes in broker.publishes)
         gone = 10 - len(numbers_in(again))
         assert (again.packet_identifier, again.dup) == (first.packet_identifier, True)

@@ -48,7 +48,7 @@ async def test_messages_in_batches_and_one_by_one_land_as_equal_rows(tmp_path: P
             await asyncio.gather(*(log.submit([message(dice, number)]) for number in range(COUNT)))
             for name in landers:
                 await until(lambda name=name: len(landed(tmp_path / name)) == COUNT)  # type: ignore[misc]
-            await until(lambda: log.needed_from == COUNT)
+            await until(lambda: log.space.needed_from == COUNT)
         for name, lander in landers.items():
             await asyncio.to_thread(lander.stop)
             rows = landed(tmp_path / name)

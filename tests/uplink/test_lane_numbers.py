@@ -65,7 +65,7 @@ async def test_each_lane_numbers_its_messages_without_holes_under_an_epoch_of_it
     ):
         await until(lambda: bool(broker.publishes and broker.publishes[0]))
         await append(log, range(BACKLOG + 1, BACKLOG + 21))
-        await until(lambda: log.needed_from == BACKLOG + 20)
+        await until(lambda: log.space.needed_from == BACKLOG + 20)
     lanes = [{seq for _, _, seq in numbers.values()} for numbers in received_by(broker).numbers.values()]
     assert lanes == [{*range(1, BACKLOG + 1)}, {*range(BACKLOG + 1, BACKLOG + 21)}]
     assert received_by(broker).epochs == [{*range(1, BACKLOG + 1)}, {*range(1, 21)}]
@@ -87,7 +87,7 @@ async def test_a_message_of_either_lane_that_goes_again_over_another_connection_
         await until(lambda: len(came(broker)) == BACKLOG + 20)
         broker.puback = lambda _: 0
         await drop(broker)
-        await until(lambda: log.needed_from == BACKLOG + 20)
+        await until(lambda: log.space.needed_from == BACKLOG + 20)
     assert sorted(map(len, received_by(broker).epochs)) == [20, BACKLOG]
 
 
@@ -122,7 +122,7 @@ async def test_what_went_live_before_a_restart_and_goes_again_as_backfill_is_not
         async with opened(tmp_path) as log, running(log, route_config(broker.port, order=order, **keys)):
             await until(lambda: len(broker.connects) == 1)
             await append(log, range(1, 11))
-            await until(lambda: log.needed_from >= 10)
+            await until(lambda: log.space.needed_from >= 10)
             broker.puback = silent
             await append(log, range(11, 31))
             await until(lambda: len(came(broker)) == 30)
@@ -131,7 +131,7 @@ async def test_what_went_live_before_a_restart_and_goes_again_as_backfill_is_not
         broker.puback = lambda _: 0
         async with opened(tmp_path) as log, running(log, live_first(broker.port, **keys)):
             await append(log, range(31, 41))
-            await until(lambda: log.needed_from == log.head >= 40)
+            await until(lambda: log.space.needed_from == log.head >= 40)
             await drop(broker)
             await until(lambda: {("a", 7, seq) for seq in range(11, 41)} <= received_by(broker).covered())
     assert received_by(broker).lost() == []
@@ -189,7 +189,7 @@ async def test_statements_that_wait_while_the_route_changes_hold_up_no_message_w
         before, after = route_config(broker.port, **keys), route_config(broker.port, **{**keys, **change})
         async with opened(tmp_path) as log, steered(log, before) as routes:
             await append(log, range(1, 3))
-            await until(lambda: log.needed_from >= 2)
+            await until(lambda: log.space.needed_from >= 2)
             await drop(broker)
             await until(lambda: bool(received_by(broker).statements))
             if not is_restarted:

@@ -64,7 +64,7 @@ async def test_fresh_messages_arrive_before_the_backfill_ends_and_each_lane_arri
         async with running(log, live_first(broker.port, backfill_rate=400)):
             await until(lambda: len(numbers(broker)) > 10)
             await fill(log, range(BACKLOG + 1, BACKLOG + 21), qos)
-            await until(lambda: log.needed_from == BACKLOG + 20)
+            await until(lambda: log.space.needed_from == BACKLOG + 20)
         found = numbers(broker)
         assert lanes_in(found) == ([*range(BACKLOG + 1, BACKLOG + 21)], [*range(1, BACKLOG + 1)])
         assert found.index(BACKLOG + 20) < found.index(BACKLOG)
@@ -80,7 +80,7 @@ async def test_a_broker_that_takes_few_messages_at_once_gets_fresh_ones_before_t
         async with running(log, live_first(broker.port)):
             await until(lambda: len(numbers(broker)) > 10)
             await fill(log, range(BACKLOG + 1, BACKLOG + 21), qos)
-            await until(lambda: log.needed_from == BACKLOG + 20)
+            await until(lambda: log.space.needed_from == BACKLOG + 20)
         found = numbers(broker)
         assert lanes_in(found) == ([*range(BACKLOG + 1, BACKLOG + 21)], [*range(1, BACKLOG + 1)])
 
@@ -118,7 +118,7 @@ async def test_both_lanes_wait_and_go_again_in_order_where_the_broker_says_quota
     async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
         async with running(log, live_first(broker.port)):
             await fill(log, range(BACKLOG + 1, BACKLOG + 21), qos)
-            await until(lambda: log.needed_from == BACKLOG + 20)
+            await until(lambda: log.space.needed_from == BACKLOG + 20)
         assert sorted(taken) == [*range(1, BACKLOG + 21)]
         assert len(broker.connects) == 1
 
@@ -134,7 +134,7 @@ async def test_what_is_not_acknowledged_goes_again_under_its_identifier_after_a_
             await until(lambda: len(numbers(broker)) == 40)
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: log.needed_from == 40)
+            await until(lambda: log.space.needed_from == 40)
         first, again = ({int(one.payload): one for one in publishes} for publishes in broker.publishes)
         assert first.keys() == again.keys()
         assert len({one.packet_identifier for one in first.values()}) == 40
@@ -149,7 +149,7 @@ async def test_batches_of_fresh_messages_do_not_wait_for_the_backfill_and_no_bat
         async with running(log, live_first(broker.port, **keys)):
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) > 2)
             await fill(log, range(2001, 2026))
-            await until(lambda: log.needed_from == 2025)
+            await until(lambda: log.space.needed_from == 2025)
         batches = [numbers_in(publish) for publish in broker.publishes[0]]
     assert all((batch[0] > 2000) == (batch[-1] > 2000) for batch in batches)
     assert lanes_in([number for batch in batches for number in batch], 2000) == (
@@ -212,12 +212,12 @@ async def test_a_route_that_goes_over_to_live_first_and_back_loses_nothing_and_e
             await append(log, range(51, 61))
             broker.puback = lambda _: 0
             routes.reload([msgspec.structs.replace(strict, keep_alive_s=99)])
-            await until(lambda: len(broker.connects) == 3 and log.needed_from == 60)
+            await until(lambda: len(broker.connects) == 3 and log.space.needed_from == 60)
             await until(lambda: routes.status()[0].backlog_messages == 0)
         last = [int(publish.payload) for publish in broker.publishes[2]]
         assert lanes_in(last, 50)[0][-1] == 60 and {*last} >= {*range(6, 61)}
     async with opened(tmp_path) as log, running(log, strict):
-        assert log.consumers() == ["route/central"]
+        assert log.consumers.names() == ["route/central"]
 
 
 async def test_batches_of_both_lanes_in_flight_while_the_route_changes_go_to_the_next_broker(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_batches_of_both_lanes_in_flight_while_the_route_changes_go_to_the
         await fill(log, range(21, 26))
         await until(lambda: any(25 in numbers_in(publish) for publish in old.publishes[0]))
         routes.reload([live_first(new.port, batch_max_messages=7, **keys)])
-        await until(lambda: log.needed_from == 25)
+        await until(lambda: log.space.needed_from == 25)
     found = [number for publishes in new.publishes for publish in publishes for number in numbers_in(publish)]
     assert lanes_in(found, 20) == ([*range(21, 26)], [*range(1, 21)])
 
@@ -248,7 +248,7 @@ async def test_beyond_the_limits_of_the_route_the_oldest_of_the_backfill_are_dro
             await backlog_is(route, 15)
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: log.needed_from == 24)
+            await until(lambda: log.space.needed_from == 24)
         again = [int(publish.payload) for publish in broker.publishes[1]]
     assert sorted(again) == [1, 2, 3, *range(13, 25)]
     assert stored(tmp_path / "store", "SELECT reason, consumer, sum(messages) FROM dropped GROUP BY 1, 2") == [
@@ -284,7 +284,7 @@ async def test_what_came_down_over_a_route_goes_up_in_neither_lane(tmp_path: Pat
         async with serving(route):
             await until(lambda: bool(numbers(broker)))
             await fill_both_ways(log, route, range(22, 42))
-            await until(lambda: log.needed_from == 41)
+            await until(lambda: log.space.needed_from == 41)
     assert lanes_in(numbers(broker), 21) == ([*range(23, 42, 2)], [*range(1, 22, 2)])
 
 
@@ -300,7 +300,7 @@ async def test_the_rules_of_a_route_shape_both_lanes_and_leave_out_each_message_
     ):
         await until(lambda: bool(broker.publishes and broker.publishes[0]))
         await fill_json(log, range(31, 61))
-        await until(lambda: log.needed_from == 60)
+        await until(lambda: log.space.needed_from == 60)
     found = [json.loads(publish.payload)["number"] for publish in broker.publishes[0]]
     assert lanes_in(found, 30) == ([*range(33, 61, 3)], [*range(3, 31, 3)])
     assert {publish.topic for publish in broker.publishes[0]} == {"plant/a"}
@@ -323,7 +323,7 @@ async def test_the_backlog_of_both_lanes_is_carried_to_another_gateway_and_no_lo
         broker.puback = lambda _: 0
         sent = len(numbers(broker))
         await fill(log, range(26, 27))
-        await until(lambda: log.needed_from == 26)
+        await until(lambda: log.space.needed_from == 26)
         assert numbers(broker)[sent:] == [26]
     async with opened(tmp_path / "to") as log, steered(log, route_config(1)):
         assert await imports(log).import_file(path) == 25
@@ -341,7 +341,7 @@ async def test_a_route_that_is_forgotten_leaves_a_range_for_each_message_of_both
             await until(lambda: routes.status()[0].problem == "it is no longer configured")
             assert await routes.forget("central") == 25
         await log.submit([])
-        assert log.consumers() == []
+        assert log.consumers.names() == []
     assert stored(tmp_path / "store", "SELECT reason, sum(messages) FROM dropped GROUP BY 1") == [("ended", 25)]
 
 
@@ -375,7 +375,7 @@ async def test_after_the_row_of_a_route_is_lost_nothing_of_its_backfill_is(tmp_p
         connection.execute("DELETE FROM route")
     connection.close()
     async with scripted_broker() as broker, opened(tmp_path) as log, running(log, live_first(broker.port)):
-        await until(lambda: log.needed_from == 20)
+        await until(lambda: log.space.needed_from == 20)
     assert numbers(broker) == [*range(1, 21)]
 
 

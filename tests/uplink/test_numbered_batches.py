@@ -57,7 +57,7 @@ async def test_a_batch_names_the_numbers_of_its_messages_once(tmp_path: Path, qo
         route = route_to(broker, log)
         await fill(log, range(1, 26), qos)
         async with serving(route):
-            await until(lambda: log.needed_from == 25)
+            await until(lambda: log.space.needed_from == 25)
         first, second, third = broker.publishes[0]
     assert [*map(numbered, (first, second, third))] == [alike(range(1, 11)), alike(range(11, 21)), alike(range(21, 26))]
     texts = [
@@ -74,7 +74,7 @@ async def test_an_expired_message_leaves_a_hole_in_the_numbers_of_its_batch(tmp_
         for number in range(1, 8):
             await fill(log, range(number, number + 1), qos, expires_ms=1 if number in (3, 4) else 0)
         async with serving(route):
-            await until(lambda: log.needed_from == 7)
+            await until(lambda: log.space.needed_from == 7)
     assert in_all(broker.publishes[0]) == [*alike(range(1, 3)), *alike(range(5, 8))]
 
 
@@ -85,7 +85,7 @@ async def test_a_retained_message_that_goes_by_itself_has_its_number(tmp_path: P
         for number in range(1, 6):
             await fill(log, range(number, number + 1), qos, retain=number == 3)
         async with serving(route):
-            await until(lambda: log.needed_from == 5)
+            await until(lambda: log.space.needed_from == 5)
     assert len(broker.publishes[0]) == 3
     assert in_all(broker.publishes[0]) == alike(range(1, 6))
 
@@ -106,7 +106,7 @@ async def test_messages_in_batches_that_go_again_have_the_same_numbers(
         broker.puback = lambda _: 0
         async with opened(tmp_path) as log, serving(route_to(broker, log, batch_max_messages=7)):
             await fill(log, range(26, 31), qos)
-            await until(lambda: log.needed_from == 30)
+            await until(lambda: log.space.needed_from == 30)
     for publishes in broker.publishes:
         assert sorted(in_all(publishes)) == alike(range(1, 1 + len(in_all(publishes))))
     assert len(in_all(broker.publishes[-1])) == 30
@@ -123,12 +123,12 @@ async def test_halves_of_a_refused_batch_have_the_numbers_of_their_messages_and_
         route = route_to(broker, log)
         await fill(log, range(1, 11), qos)
         async with serving(route):
-            await until(lambda: route.queue.state.refused_messages == 1 and log.needed_from == 6)
+            await until(lambda: route.queue.state.refused_messages == 1 and log.space.needed_from == 6)
             assert len(broker.publishes[0]) > 3
             assert set(in_all(broker.publishes[0])) == set(alike(range(1, 11)))
             broker.puback = lambda _: 0
             assert route.queue.refusals.send_again() == 1
-            await until(lambda: log.needed_from == 10)
+            await until(lambda: log.space.needed_from == 10)
     assert set(in_all(broker.publishes[0])) == set(alike(range(1, 11)))
     assert numbered(broker.publishes[0][-1]) == [(7, 7)]
 
@@ -142,10 +142,10 @@ async def test_what_is_left_of_a_batch_of_which_a_full_store_has_evicted_message
         await fill(log, range(1, 21), qos)
         async with serving(route):
             await until(lambda: bool(broker.publishes) and len(in_all(broker.publishes[0])) == 20)
-            await log.evict(4, 0)
+            await log.eviction.evict(4, 0)
         broker.puback = lambda _: 0
     async with scripted_broker() as broker, opened(tmp_path) as log, serving(route_to(broker, log)):
-        await until(lambda: log.needed_from == 20)
+        await until(lambda: log.space.needed_from == 20)
     assert sorted(in_all(broker.publishes[0])) == alike(range(5, 21))
 
 
@@ -156,7 +156,7 @@ async def test_a_statement_counts_a_retained_message_that_goes_by_itself_among_b
         for number in range(1, 6):
             await fill(log, range(number, number + 1), 1, retain=number == 3)
         async with serving(route):
-            await until(lambda: log.needed_from >= 5)
+            await until(lambda: log.space.needed_from >= 5)
             broker.drop_clients()
             await until(lambda: wanted <= received_from(broker.publishes).covered())
     assert received_from(broker.publishes).lost() == []
@@ -170,6 +170,6 @@ async def test_a_batch_has_no_more_runs_of_numbers_than_a_property_may_name(tmp_
         for at in range(0, count, 400):
             await log.submit(messages[at : at + 400])
         async with serving(route):
-            await until(lambda: log.needed_from == count)
+            await until(lambda: log.space.needed_from == count)
     assert in_all(broker.publishes[0]) == [(number, number) for number in range(2, count + 1, 2)]
     assert len(broker.publishes[0]) == 3

@@ -144,7 +144,7 @@ async def test_messages_that_a_full_store_dropped_on_their_way_leave_the_numbers
         async with opened(tmp_path) as log, serving(route_to(broker, log)):
             await fill(log, range(1, 11), qos=1)
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 10)
-            await log.evict(4, 0)
+            await log.eviction.evict(4, 0)
         async with opened(tmp_path) as log, serving(route_to(broker, log)):
             await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 6)
     assert numbers(broker.publishes[1]) == numbered_alike(range(5, 11))
@@ -213,7 +213,7 @@ async def test_over_mqtt_3_1_1_messages_have_no_numbers_and_behind_it_an_epoch_b
             serving(route_to(broker, log)),
         ):
             await fill(log, range(number, number + 1), qos=qos)
-            await until(lambda: log.needed_from == number + 1)  # noqa: B023
+            await until(lambda: log.space.needed_from == number + 1)  # noqa: B023
         (publish,) = broker.publishes[-1]
         if refusal is None:
             vias.append(via_of(publish))

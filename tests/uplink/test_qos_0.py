@@ -92,7 +92,7 @@ async def test_a_session_that_ends_or_loses_its_oldest_messages_leaves_no_ranges
         for _ in range(10):
             device.send("a", b"", qos=0)
         await device.publish("a", b"marker")
-        await until(lambda: broker.log.needed_count <= 2)
+        await until(lambda: broker.log.space.needed_count <= 2)
         again = await connected(broker, "ends", session_expiry_s=0, clean_start=True)
         await again.ping()
     assert stored(tmp_path, RANGES) == [("evicted", "route/central", 9), ("ended", "session/ends", 1)]

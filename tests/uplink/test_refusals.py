@@ -156,7 +156,7 @@ async def test_where_too_many_are_refused_the_route_stands_and_nothing_is_lost(
             broker.puback = lambda _: 0
             await until(lambda: route.queue.state.stands == "")
             route.queue.refusals.send_again()
-            await until(lambda: route.queue.state.refused_messages == 0 and log.needed_from == 10)
+            await until(lambda: route.queue.state.refused_messages == 0 and log.space.needed_from == 10)
         accepted = [bytes(publish.payload) for publish in broker.publishes[-1]]
         assert sorted(map(int, accepted)) == list(range(1, 11))
 
@@ -203,7 +203,7 @@ async def test_a_message_without_a_subscriber_waits_until_there_is_one(tmp_path:
         async with serving(route):
             await fill(log, 3, qos)
             await until(lambda: "no client at the broker has subscribed" in route.queue.state.stands)
-            assert log.needed_from == 0
+            assert log.space.needed_from == 0
             has_subscriber = True
             await until(lambda: len(taken) == 3 and not route.queue.state.stands)
         assert taken == [b"1", b"2", b"3"]
@@ -216,7 +216,7 @@ async def test_a_route_that_needs_no_subscriber_goes_on(tmp_path: Path, qos: int
         route = route_to(broker, log, needs_subscriber=False)
         async with serving(route):
             await fill(log, 3, qos)
-            await until(lambda: log.needed_from == 3)
+            await until(lambda: log.space.needed_from == 3)
         assert payloads(broker) == [b"1", b"2", b"3"]
 
 
@@ -229,6 +229,6 @@ async def test_a_full_store_that_drops_a_refused_message_leaves_a_range(tmp_path
         async with serving(route):
             await fill(log, 5, 1)
             await until(lambda: len(payloads(broker)) == 5 and route.queue.state.refused_messages == 1)
-        await log.evict(1, 0)
+        await log.eviction.evict(1, 0)
         assert route.queue.refusals.all() == []
         assert log.counters.messages_dropped["evicted"] == 1

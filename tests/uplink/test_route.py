@@ -361,7 +361,7 @@ async def test_a_retained_message_goes_once_however_often_the_route_connects_aga
         await log.submit([Message("telemetry/state", b"kept", 1, True)])
         for number in range(1, 6):
             await append(log, range(number, number + 1))
-            await until(lambda upto=number: log.needed_from == upto + 1)  # type: ignore[misc]
+            await until(lambda upto=number: log.space.needed_from == upto + 1)  # type: ignore[misc]
             broker.session_present = number % 2 == 0
             broker.drop_clients()
             await until(lambda upto=number: len(broker.connects) == upto + 1)  # type: ignore[misc]

@@ -219,7 +219,7 @@ async def test_flows_of_qos_2_go_on_under_their_new_names_after_a_loss(tmp_path:
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 3)
             broker.puback = lambda _: 0
             broker.drop_clients()
-            await until(lambda: log.needed_from == 3)
+            await until(lambda: log.space.needed_from == 3)
     before, after = broker.publishes
     assert [(one.topic, one.packet_identifier, one.dup) for one in after] == [
         ("plant/telemetry/a", one.packet_identifier, True) for one in before
@@ -312,7 +312,7 @@ async def test_statements_go_as_they_are_past_the_rules_and_count_what_these_let
         for connection in range(1, 4):
             await until(lambda: len(broker.connects) == connection)  # noqa: B023
             await fill(log, range(10 * connection, 10 * connection + 10))
-            await until(lambda: log.needed_from == log.head)
+            await until(lambda: log.space.needed_from == log.head)
             broker.drop_clients()
         await until(lambda: wanted <= received_from(broker.publishes).covered())
     receiver = received_from(broker.publishes)

@@ -100,9 +100,9 @@ class Imports:
         works = []
         for message in messages:
             # A newer value of the topic may have come by another way.
-            message.retain = message.retain and self._log.retained_size(message.topic) is None
+            message.retain = message.retain and self._log.reader.retained_size(message.topic) is None
             works += self._publish(message)
-        await self._log.wait_for_room()
+        await self._log.writer.wait_for_room()
         await self._log.submit(works)
 
     def _load(self, key: str) -> ImportNote:

@@ -87,7 +87,7 @@ class Import:
 
     async def wait_for_room(self) -> None:
         """Waits while many messages wait, or the route's owner sends too fast."""
-        await self._services.log.wait_for_room()
+        await self._services.log.writer.wait_for_room()
         await self._intake.wait_for_pace()
         while self.connected and (self._intake.has_waiting or len(self._waiting) >= WAITING_MOST):
             self._queue.state.receive_note = FULL if self._intake.has_waiting else ""

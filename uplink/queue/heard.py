@@ -29,7 +29,7 @@ class HeardInterest:
         self._log = log
         self._session = session
         self._network = network
-        stored = log.sessions.pop(session, None)
+        stored = log.found.sessions.pop(session, None)
         self.subscriptions: dict[str, Subscription] = {} if stored is None else stored.subscriptions
         for topic_filter, one in self.subscriptions.items():
             if one.since > log.head:  # a new log begins its positions anew
@@ -135,7 +135,7 @@ class AskedFilters:
     def __init__(self, log: MessageLog, session: str) -> None:
         self._log = log
         self._session = session
-        stored = log.sessions.pop(session, None)
+        stored = log.found.sessions.pop(session, None)
         self.filters: dict[str, None] = {} if stored is None else dict.fromkeys(stored.subscriptions)
 
     def add(self, topic_filters: Iterable[str]) -> None:

@@ -37,7 +37,7 @@ class OwedRetained:
         self._session = session
         self._interest = interest
         self._configured = configured
-        rows = log.owed.pop(session, [])
+        rows = log.found.owed.pop(session, [])
         self._owed = {one: None for one in rows if one.topic != retained.EVERY_TOPIC}
         self._is_searching = len(self._owed) < len(rows)  # the store has a note of it
         self._size = sum(one.size for one in self._owed)
@@ -48,7 +48,7 @@ class OwedRetained:
 
     def want(self, topic_filters: Iterable[str]) -> None:
         """These filters are new, or the neighbour newly wants them; that is durable no later than they are."""
-        if not self._log.retained_count:
+        if not self._log.space.retained.topics:
             return
         self._wanted.update(dict.fromkeys(topic_filters, self._log.head))
         self._is_changed.set()

@@ -101,12 +101,12 @@ class RouteQueue:
         self._former_head = log.head
         self._broker = "" if config is None else config.broker
         if self.consumer not in log.routes.names():
-            if BACKFILL_PREFIX + self.consumer in log.consumers():
+            if BACKFILL_PREFIX + self.consumer in log.consumers.names():
                 log.routes.backfill_of(self.consumer).add(1, log.head)  # which of these it had is lost with the row
             if config is not None:
                 log.routes.note_filters(self.consumer, config.sent)
         session = self.consumer + qos2.ROUTE_END
-        self.publisher = RoutePublisher(session, f"route {name}", log.incoming.pop(session, {}))
+        self.publisher = RoutePublisher(session, f"route {name}", log.found.incoming.pop(session, {}))
         self._network = network
         self._gateway_name = gateway_name
         self.interest = HeardInterest(log, session, network)
@@ -115,7 +115,7 @@ class RouteQueue:
         self._begin_link_to(config)
         self._qos_0 = "store" if config is None else config.qos0
         self._statement_topic = statement_topic(gateway_name, name)
-        is_known, self.cursor = self.consumer in log.consumers(), self._open_lane(config)
+        is_known, self.cursor = self.consumer in log.consumers.names(), self._open_lane(config)
         if config is not None and not is_known:
             self._want_retained(config.sent)
         self._left_out = LeftOut(self.cursor, log.routes.left_out, log.routes.own, is_statement_topic)
@@ -132,7 +132,7 @@ class RouteQueue:
         self.sender: Sender | None = None
         self.endings: Endings | None = None
         """Told of messages that wait for what the neighbour wants no more."""
-        flows = (flow for flow in log.flows if flow.session == session and flow.state != qos2.ENDED)
+        flows = (flow for flow in log.found.flows if flow.session == session and flow.state != qos2.ENDED)
         self.outgoing = Outgoing(log, session, flows)
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()
@@ -283,7 +283,8 @@ class RouteQueue:
         ranges.trim(min(self._log.saved_position(place), self._log.saved_position(self.consumer)))
         if ranges or (config is not None and (config.order == "live_first" or self._is_backfill_unsaid(config))):
             if self.backfill is None:
-                is_known, self.backfill = place in self._log.consumers(), self._open_lane(config, is_backfill=True)
+                is_known = place in self._log.consumers.names()
+                self.backfill = self._open_lane(config, is_backfill=True)
                 self._left_out.add_lane(self.backfill)
                 self.numbers.append(self._begin_link(self.backfill, is_known=is_known))
         elif self.backfill is not None:

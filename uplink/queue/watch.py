@@ -149,7 +149,7 @@ class BacklogWatch:
     async def _count(self) -> None:
         damaged = self._log.counters.messages_dropped[drops.DAMAGED]
         if not self._is_counted or damaged != self._damaged:  # damaged messages are never handed out
-            await asyncio.gather(*(self._log.count_backlog(cursor) for cursor in self._cursors))  # in one walk
+            await asyncio.gather(*(self._log.backlogs.count(cursor) for cursor in self._cursors))  # in one walk
             self._damaged = damaged
 
     async def _look(self) -> None:

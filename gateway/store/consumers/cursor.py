@@ -32,7 +32,6 @@ from gateway.store.consumers.delivery import (
 from gateway.store.consumers.held_back import HeldBack
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.taker import Rights, Subscriptions, Taker
-from gateway.store.consumers.tally import Tally
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import EVICTED, FILTERED
 from gateway.store.tables.evicted import EvictedMessage
@@ -102,7 +101,7 @@ class Cursor(Taker):
         self.consumer, self.durable = consumer, durable
         self.filters, self.rights = Subscriptions(), Rights()
         self.always_counts = always_counts
-        self.tally = Tally(always_counts or log.counts_backlogs, log.topic_shares())
+        self.tally = log.new_tally(always_counts)
         self._log, self.window = log, window
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         for wanted in filters:

@@ -4,7 +4,7 @@ from typing import Protocol, TypeVar
 
 from gateway.message import Message
 from gateway.store.consumers.audience import Audience, Subscriber
-from gateway.store.consumers.shares import TopicShares
+from gateway.store.consumers.tally import Tally
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import Epoch
 from gateway.store.tables.log_rows import LogRow
@@ -16,8 +16,8 @@ class LogReader(Protocol[Consumer]):
     """The log as its consumers see it: they read messages, and report how far they have got.
 
     ``head`` is the position of the newest message, ``gone`` the last position that no consumer gets any more, and
-    ``audience`` holds the subscriptions of all cursors. ``counts_backlogs``: new cursors count what waits for them.
-    ``topic_shares`` makes what counts a new cursor's messages below topic filters, None where these have no limits.
+    ``audience`` holds the subscriptions of all cursors. ``new_tally`` makes what counts the
+    messages that wait for a new cursor.
     """
 
     @property
@@ -29,10 +29,7 @@ class LogReader(Protocol[Consumer]):
     @property
     def audience(self) -> Audience[Consumer]: ...
 
-    @property
-    def counts_backlogs(self) -> bool: ...
-
-    def topic_shares(self) -> TopicShares | None: ...
+    def new_tally(self, always_counts: bool) -> Tally: ...
 
     async def read(self, after: int, limit: int) -> list[tuple[int, Message]]: ...
 

@@ -3,17 +3,16 @@
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from gateway.message import Message
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.keepers import Keepers
 from gateway.store.tables import cursors
 from gateway.store.tables.cursors import BACKFILL_PREFIX, LOST, Place
 from gateway.store.tables.drops import GATEWAY
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Work
-from gateway.store.tables.qos2 import Flow
 
 PASSED_MOST = 100_000  # messages of others that a consumer may have to skip again after a crash
 
@@ -21,58 +20,26 @@ UNKNOWN: Place = (0, -1)
 """Stands for a saved place whose write has failed: it differs from every real place, so that it is saved again."""
 
 
-class Pinned(Protocol):
-    """Messages that the log keeps wherever the cursors are: a QoS 2 flow's, or one that a route has set aside.
-
-    ``source`` is the consumer.
-    """
-
-    @property
-    def positions(self) -> Iterable[int]: ...
-
-    @property
-    def source(self) -> str: ...
-
-    def note_evicted(self, message: EvictedMessage) -> None:
-        """A full store evicts a message."""
-
-
-class Keeper(Protocol):
-    """An object that needs the messages behind a position for a while, and is not a consumer."""
-
-    @property
-    def position(self) -> int: ...
-
-    def evict(self, position: int) -> None:
-        """The log drops the messages up to a position."""
-
-
 class Consumers:
     """The log's consumers: the cursors of this process, and the saved places of durable consumers without a cursor.
 
     Args:
         saved: the places as they are in the file.
-        flows: the QoS 2 flows in the file; their cursors are past their messages.
+        keepers: what keeps messages besides.
 
     ``gone`` is the last position that no consumer gets any more: evicted from a full store, or delivered to all and
     deleted. The file has it as the place of GATEWAY, written in the transaction that deletes, as saved places may be
-    older. ``returned`` counts how often a consumer came back to its place, or to an earlier one. ``saved_with``
-    returns, by consumer, works that belong into each transaction that saves its place.
+    older. ``returned`` counts how often a consumer came back to its place, or to an earlier one.
     """
 
-    def __init__(self, saved: dict[str, Place], flows: Iterable[Flow]) -> None:
+    def __init__(self, saved: dict[str, Place], keepers: Keepers) -> None:
         self._saved = saved
-        self.gone, _ = saved.get(GATEWAY, (0, 0))
+        self.keepers = keepers
+        self.gone = gone_of(saved)
         self._away = {name: self._behind_gone(place) for name, place in saved.items() if name != GATEWAY}
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
-        self._keepers: set[Keeper] = set()
-        self._soft_keepers: list[Keeper] = []
-        self.saved_with: dict[str, Callable[[], list[Work]]] = {}
-        self._pinned: dict[int, list[Pinned]] = {}
-        for flow in flows:
-            if flow.needs_message:
-                self.pin(flow)
+        self._saved_with: dict[str, Callable[[], list[Work]]] = {}
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -125,18 +92,14 @@ class Consumers:
         self.trim(last)
         for name, place in self._away.items():
             self._away[name] = self._behind_gone(place)
-        for position in [position for position in self._pinned if position <= last]:
-            for pinned in self._pinned.pop(position):
-                if position in messages:
-                    pinned.note_evicted(note_evicted(pinned.source, messages[position]))
+        self.keepers.evict(messages, last, note_evicted)
         for cursor in self._cursors.values():
             cursor.lose(messages, last, note_evicted)
-        for keeper in (*self._keepers, *self._soft_keepers):
-            keeper.evict(last)
 
     def trim(self, last: int) -> None:
         """No consumer needs messages up to a position; they are about to be deleted."""
         self.gone = max(self.gone, last)
+        self.keepers.trim(last)
 
     def losers_of(
         self, oldest: list[tuple[int, Message]], audience: Audience[Cursor]
@@ -149,7 +112,7 @@ class Consumers:
         place.
         """
         lost, _ = self._away.get(LOST, (sys.maxsize, 0))
-        unknown_from = min([lost, *(keeper.position for keeper in self._keepers)])
+        unknown_from = self.keepers.kept_from(lost)
         places = [(GATEWAY, unknown_from), *((name, place) for name, (place, _) in self._away.items() if name != LOST)]
         for name, place in places:
             if behind := [message for position, message in oldest if position > place]:
@@ -170,31 +133,11 @@ class Consumers:
             if waiting:
                 yield names, waiting
 
-    def pin(self, pinned: Pinned) -> None:
-        """Keeps messages until ``unpin``, wherever the cursors are; no effect on messages that are already evicted."""
-        for position in pinned.positions:
-            if position > self.gone:
-                self._pinned.setdefault(position, []).append(pinned)
-
-    def unpin(self, pinned: Pinned) -> None:
-        """Ends ``pin``."""
-        for position in pinned.positions:
-            if others := self._pinned.get(position):
-                others[:] = [other for other in others if other is not pinned]
-                if not others:
-                    del self._pinned[position]
-
-    def keep_for(self, keeper: Keeper) -> None:
-        """Keeps the messages behind a keeper's position."""
-        self._keepers.add(keeper)
-
-    def keep_no_longer(self, keeper: Keeper) -> None:
-        """Ends ``keep_for``."""
-        self._keepers.remove(keeper)
-
-    def keep_softly(self, keeper: Keeper) -> None:
-        """Asks to keep the messages behind a keeper's position; evicting them is not recorded as a drop."""
-        self._soft_keepers.append(keeper)
+    def save_with(self, consumer: str, works: Callable[[], list[Work]] | None) -> None:
+        """Writes these works, as they are then, in each transaction that saves a consumer's place; None ends it."""
+        self._saved_with.pop(consumer, None)
+        if works is not None:
+            self._saved_with[consumer] = works
 
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) of each place that should be saved.
@@ -233,7 +176,7 @@ class Consumers:
 
     def works_with(self, saved: list[tuple[str, int, int]]) -> list[Work]:
         """Returns the works that belong to these places."""
-        return [work for name, *_ in saved if name in self.saved_with for work in self.saved_with[name]()]
+        return [work for name, *_ in saved if name in self._saved_with for work in self._saved_with[name]()]
 
     def note_saved(self, saved: list[tuple[str, int, int]]) -> None:
         """These places are being written: the file has them, unless ``note_unsaved`` follows."""
@@ -243,26 +186,24 @@ class Consumers:
         """The write of these places has failed."""
         self._saved.update((name, UNKNOWN) for name, *_ in saved if name in self._saved)
 
-    def pinned_between(self, first: int, last: int) -> set[int]:
-        """Returns the pinned positions between two."""
-        return {position for position in self._pinned if first <= position <= last}
-
     def needed_from(self, head: int) -> int:
         """Returns the position behind which a consumer needs messages."""
         here = min((cursor.position for cursor in self._cursors.values()), default=head)
-        return min(here, self.kept_from(head), min(self._pinned, default=head + 1) - 1)
-
-    def kept_softly_from(self, head: int) -> int:
-        """Returns the position behind which every message stays in the log, unless it is evicted."""
-        return min([head, *(keeper.position for keeper in self._soft_keepers)])
+        pinned_from = self.keepers.pinned_from
+        return min(here, self.kept_from(head), head if pinned_from is None else pinned_from - 1)
 
     def kept_from(self, head: int) -> int:
         """Returns the position behind which every message is kept, as the needs of some consumer are unknown now."""
         away = (position for position, _ in self._away.values())
-        return min([head, *away, *(keeper.position for keeper in self._keepers)])
+        return min([self.keepers.kept_from(head), *away])
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}
+
+
+def gone_of(saved: dict[str, Place]) -> int:
+    """Returns the last position that no consumer gets any more, by the saved places."""
+    return saved.get(GATEWAY, (0, 0))[0]
 
 
 def _topics_by_cursor(messages: Iterable[tuple[int, Message]], audience: Audience[Cursor]) -> dict[Cursor, list[str]]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from gateway.store.consumers.keepers import Keepers
 from gateway.store.tables import refused
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Work
@@ -50,10 +51,6 @@ class Refused:
 class RefusedLog(Protocol):
     """What the refused messages ask of the log."""
 
-    def pin(self, pinned: Refused, /) -> None: ...
-
-    def unpin(self, pinned: Refused, /) -> None: ...
-
     def defer(self, work: Work, /) -> None: ...
 
 
@@ -61,12 +58,14 @@ class RefusedMessages:
     """The refused messages of all routes.
 
     Args:
-        log: keeps the messages.
+        log: writes the rows.
+        keepers: keeps the messages.
         rows: the rows in the file.
     """
 
-    def __init__(self, log: RefusedLog, rows: Iterable[RefusedRow]) -> None:
+    def __init__(self, log: RefusedLog, keepers: Keepers, rows: Iterable[RefusedRow]) -> None:
         self._log = log
+        self._keepers = keepers
         self._by_consumer: dict[str, dict[int, Refused]] = {}
         for row in rows:
             self._keep(row)
@@ -96,12 +95,12 @@ class RefusedMessages:
     def release(self, one: Refused) -> Work:
         """Takes a message out; returns the work that removes its row."""
         self._by_consumer[one.source].pop(one.position, None)  # a full store may have evicted it
-        self._log.unpin(one)
+        self._keepers.unpin(one)
         return refused.remove(one.source, one.position)
 
     def _keep(self, row: RefusedRow) -> None:
         one = self._by_consumer.setdefault(row.consumer, {})[row.position] = Refused(row, self._forget)
-        self._log.pin(one)
+        self._keepers.pin(one)
 
     def _forget(self, one: Refused) -> None:
         del self._by_consumer[one.source][one.position]

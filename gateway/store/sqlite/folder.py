@@ -93,7 +93,7 @@ class TakenFolder:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.path = folder
         self._locks: list[int] = []
         self._files: dict[str, tuple[int, int]] = {}  # their paths as text: each commit looks at them
         self._lock(LOCK, os.O_RDWR | os.O_CREAT)
@@ -112,7 +112,7 @@ class TakenFolder:
 
     def watch(self, *names: str) -> None:
         """From now on ``check`` tests whether these files are still the store's. Raises OSError."""
-        self._files |= {path: _inode_of(path) for path in (str(self._folder / name) for name in names)}
+        self._files |= {path: _inode_of(path) for path in (str(self.path / name) for name in names)}
 
     def check(self) -> None:
         """Raises sqlite3.OperationalError if the folder or one of its files was moved, replaced or deleted.
@@ -144,7 +144,7 @@ class TakenFolder:
 
     def _lock(self, name: str, flags: int) -> None:
         try:
-            self._locks.append(os.open(self._folder / name, os.O_CLOEXEC | flags, FILE_MODE))
+            self._locks.append(os.open(self.path / name, os.O_CLOEXEC | flags, FILE_MODE))
             fcntl.flock(self._locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()

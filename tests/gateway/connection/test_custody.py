@@ -89,7 +89,7 @@ async def test_a_disk_that_is_full_is_a_problem_also_where_only_qos_0_comes(
             assert broker.overview.problems()[0].startswith("message store: ")
             with monkeypatch.context() as patch:
                 patch.setattr(log, "room_bytes", lambda _: -1)  # where SQLite speaks of an I/O error alone
-                broker.log.look_at_disk()
+                broker.log.writer.look_at_disk()
             assert broker.overview.problems()[0].endswith("; its disk is full")
         await until(lambda: not broker.overview.problems(), "it works again")
     assert stored(tmp_path, "SELECT topic FROM retained") == [("a",)]

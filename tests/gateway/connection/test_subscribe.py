@@ -215,7 +215,7 @@ async def test_what_waited_when_a_rule_was_tightened_leaves_a_range_and_nothing_
         got = [(await subscriber.receive()).topic for _ in range(5)]
         assert got == ["a", "locks/1", "a", "a", "a"], "the locks are allowed again"
         await connected(broker, "gone", clean_start=True)
-        await until(lambda: broker.log.needed_count == 0, "nothing waits")
+        await until(lambda: broker.log.space.needed_count == 0, "nothing waits")
     query = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY reason DESC"
     assert stored(tmp_path, query) == [("filtered", "session/back", 4, 4, 1), ("ended", "session/gone", 1, 9, 6)]
 

@@ -123,7 +123,7 @@ async def test_what_was_begun_for_a_member_that_leaves_its_group_still_comes(tmp
                     member.complete(arrived[pubrel.packet_identifier])
         assert sorted(packet.payload for packet in arrived.values()) == [b"a", b"a", b"b", b"b"]
         await publisher.publish("c")
-        await until(lambda: broker.log.needed_count == 0, "no consumer needs them")
+        await until(lambda: broker.log.space.needed_count == 0, "no consumer needs them")
 
 
 async def test_a_refused_message_does_not_come_again(tmp_path: Path) -> None:

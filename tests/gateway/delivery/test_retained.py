@@ -36,7 +36,7 @@ async def test_a_new_subscription_gets_the_last_message_of_each_topic(tmp_path: 
         assert all(packet.retain for packet in packets)
         (second,) = [packet for packet in packets if packet.topic == "a/2"]
         assert second.properties[CONTENT_TYPE] == "text/plain"
-        assert broker.log.retained_count == 4
+        assert broker.log.space.retained.topics == 4
 
 
 async def test_an_empty_payload_takes_it_away(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ async def test_an_empty_payload_takes_it_away(tmp_path: Path) -> None:
         await publisher.publish("a", b"", retain=True)
         subscriber = await subscribed(broker, "subscriber", "#")
         await subscriber.expect_no_message()
-        assert broker.log.retained_count == 0
+        assert broker.log.space.retained.topics == 0
 
 
 async def test_subscribers_that_are_there_get_it_without_the_flag_unless_they_ask(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_it_expires(tmp_path: Path) -> None:
     async with with_publisher(tmp_path) as (broker, publisher):
         await publisher.publish("short", b"1", retain=True, properties={MESSAGE_EXPIRY_INTERVAL: 1})
         await publisher.publish("long", b"1", retain=True, properties={MESSAGE_EXPIRY_INTERVAL: 1000})
-        await until(lambda: broker.log.retained_count == 1, "it expired")
+        await until(lambda: broker.log.space.retained.topics == 1, "it expired")
         subscriber = await subscribed(broker, "subscriber", "#")
         packet = await subscriber.receive()
         assert packet.topic == "long"
@@ -261,7 +261,7 @@ async def test_a_flood_of_retained_messages_at_qos_0_waits_for_the_medium(tmp_pa
             assert broker.counters.messages_received[0] < 50
         await until(lambda: broker.counters.messages_received[0] == 100, "all were taken")
         await other.publish("b")
-        assert broker.log.retained_count == 10
+        assert broker.log.space.retained.topics == 10
 
 
 async def test_what_a_full_disk_did_not_take_of_retained_messages_is_written_later(
@@ -282,7 +282,7 @@ async def test_large_ones_are_in_memory_a_few_at_a_time_and_all_come(tmp_path: P
         topics = [f"a/{number}" for number in range(6)]
         for topic in topics:
             await publisher.publish(topic, bytes(600_000), retain=True)
-        assert list(await broker.log.read_retained(topics)) == topics[:2]
+        assert list(await broker.log.reader.read_retained(topics)) == topics[:2]
         subscriber = await subscribed(broker, "subscriber", "a/#")
         assert sorted([(await subscriber.receive()).topic for _ in topics]) == topics
         await subscriber.expect_no_message()

@@ -192,7 +192,7 @@ async def test_a_group_keeps_messages_while_its_members_are_away_and_over_a_rest
         member = await connected(broker, "member")
         assert [(await member.receive()).payload for _ in range(2)] == [b"1", b"2"]
         assert await member.unsubscribe("$share/group/a") == [0]
-        assert broker.log.consumers() == ["session/member", "session/publisher"]
+        assert broker.log.consumers.names() == ["session/member", "session/publisher"]
 
 
 async def test_own_and_shared_deliveries_never_use_one_identifier_twice(tmp_path: Path) -> None:

@@ -264,7 +264,7 @@ async def test_what_waited_for_a_subscription_that_is_no_more_is_dropped_when_th
         await client.unsubscribe("much/#")
         client.acknowledge(message)
         await client.disconnect()
-        await until(lambda: broker.log.needed_count == 0, "let go")
+        await until(lambda: broker.log.space.needed_count == 0, "let go")
 
 
 async def test_a_session_is_durable_before_its_suback(tmp_path: Path) -> None:

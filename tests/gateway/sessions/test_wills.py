@@ -83,7 +83,7 @@ async def test_a_protocol_error_and_a_keep_alive_bring_it_about(tmp_path: Path) 
 async def test_a_retained_will_stays(tmp_path: Path) -> None:
     async with running(tmp_path) as broker:
         (await connected(broker, "client", will=will(qos=1, retain=True))).cut()
-        await until(lambda: broker.log.retained_count, "published")
+        await until(lambda: broker.log.space.retained.topics, "published")
         watcher = await watching(tcp_port(broker))
         packet = await watcher.receive()
         assert (packet.payload, packet.retain) == (b"gone", True)
@@ -231,7 +231,7 @@ async def test_a_will_that_is_tried_again_and_not_retained_leaves_one_range(
             await until(lambda: caplog.text.count("will not published yet") >= 2, "it failed twice")
         assert (await watcher.receive()).payload == b"gone"
         assert broker.counters.messages_dropped["rejected"] == 1
-        assert broker.log.retained_count == 1
+        assert broker.log.space.retained.topics == 1
     query = "SELECT reason, consumer, publisher, origin, first, last, messages FROM dropped"
     assert stored(tmp_path, query) == [("rejected", "retained", "client", "test-gateway", 2, 2, 1)]
 

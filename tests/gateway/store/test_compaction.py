@@ -64,17 +64,17 @@ async def test_a_consumer_that_is_away_costs_what_waits_for_it(tmp_path: Path) -
         most = 0
         for _ in range(20):
             await flood(log, others, 10_000)
-            most = max(most, log.used_bytes)
+            most = max(most, log.space.used_bytes)
         assert most < 18_000_000, "all of them are 24 MB"
-        await until(lambda: log.stored_count < 120_000, "the last sweep is over")
-        assert log.needed_count <= log.stored_count
+        await until(lambda: log.space.stored_count < 120_000, "the last sweep is over")
+        assert log.space.needed_count <= log.space.stored_count
     async with opened(tmp_path) as log:
-        assert log.stored_count < 120_000, "that is known after a restart, too"
+        assert log.space.stored_count < 120_000, "that is known after a restart, too"
         away, others = Cursor(log, "away", ["alarm"]), Cursor(log, "others", ["others"])
         assert await take_all(away) == [Message("alarm", b"fire", origin="gw", epoch=epoch_of(tmp_path), seq=1)]
         await log.submit([Message("others", b"")])
         assert len(await take_all(others)) == 1
-        await until(lambda: log.stored_count == 1, "all is trimmed")
+        await until(lambda: log.space.stored_count == 1, "all is trimmed")
     assert stored(tmp_path, "SELECT count(*) FROM compacted") == [(0,)]
 
 
@@ -84,7 +84,7 @@ async def test_messages_are_taken_out_between_commits_that_gather_others(tmp_pat
         away = Cursor(log, "away", ["alarm"])
         for number in range(30):
             await append_all(log, [Message("alarm", b"%d" % number), *[Message("b", bytes(400)) for _ in range(20)]])
-        await until(lambda: log.stored_count < 300, "they are taken out")
+        await until(lambda: log.space.stored_count < 300, "they are taken out")
         assert [int(message.payload) for message in await take_all(away)] == [*range(30)]
 
 
@@ -97,7 +97,7 @@ async def test_what_comes_during_a_sweep_goes_with_the_next_one_where_nothing_mo
         Cursor(log, "away", ["alarm"])
         for _ in range(40):
             await append_all(log, [Message("alarm", b""), *[Message("b", bytes(100)) for _ in range(20)]])
-        await until(lambda: log.stored_count < 200, "they are taken out")
+        await until(lambda: log.space.stored_count < 200, "they are taken out")
 
 
 @pytest.mark.usefixtures("often")
@@ -117,14 +117,14 @@ async def test_a_qos_2_message_on_its_way_stays_until_it_was_received(tmp_path: 
         [position] = await log.submit([Message("a", b"once", qos=2)])
         flow = qos2.Flow("c", 1, cursor.consumer, position, state=BEGUN)
         (delivery,) = await cursor.fetch_now(1)
-        log.pin(flow)
+        log.consumers.keepers.pin(flow)
         await log.submit([qos2.begin([flow])])
         cursor.acknowledge_all([delivery.packet_identifier])
         away = Cursor(log, "away", ["alarm"])
         await log.submit([Message("alarm", b"")])
         for _ in range(20):
             await append_all(log, [Message("b", b"x" * 100) for _ in range(20)])
-        await until(lambda: log.stored_count < 100, "they are taken out")
+        await until(lambda: log.space.stored_count < 100, "they are taken out")
         await take_all(away)
     async with opened(tmp_path) as log:
         found = await log.read_one(position)
@@ -140,7 +140,7 @@ async def test_what_was_sent_before_an_unsubscribe_comes_again_when_the_client_d
         cursor.unsubscribe("a")
         for _ in range(20):
             await append_all(log, [Message("b", b"x" * 100) for _ in range(20)])
-        await until(lambda: log.stored_count < 100, "they are taken out")
+        await until(lambda: log.space.stored_count < 100, "they are taken out")
         redeliver_all(cursor)
         assert [delivery.message.payload for delivery in await cursor.fetch_now(2)] == [b"", b"sent"]
 
@@ -167,7 +167,7 @@ async def test_a_repair_leaves_messages_at_their_positions(tmp_path: Path) -> No
         away = Cursor(log, "away", ["alarm"])
         for _ in range(50):
             await append_all(log, [Message("alarm", b""), *[Message("b", b"x" * 100) for _ in range(20)]])
-        await until(lambda: log.stored_count < 500, "they are taken out")
+        await until(lambda: log.space.stored_count < 500, "they are taken out")
     count = len(messages_in(tmp_path))
     before = [one for one in messages_in(tmp_path) if one[1].topic == "alarm"]
     with closing(sqlite3.connect(tmp_path / "messages.sqlite")) as connection:
@@ -176,7 +176,7 @@ async def test_a_repair_leaves_messages_at_their_positions(tmp_path: Path) -> No
     assert repair(tmp_path, "gw", ["away"]).damage
     assert [one for one in messages_in(tmp_path) if one[1].topic == "alarm"] == before
     async with opened(tmp_path) as log:
-        assert log.stored_count == count
+        assert log.space.stored_count == count
         away = Cursor(log, "away", ["alarm"])
         assert len(await take_all(away)) == 50
 
@@ -187,7 +187,7 @@ async def test_where_a_row_is_damaged_what_was_taken_out_of_it_is_not_counted(tm
         Cursor(log, "away", ["alarm"])
         for _ in range(50):
             await append_all(log, [Message("alarm", b""), *[Message("b", bytes(100)) for _ in range(20)]])
-        await until(lambda: log.stored_count < 500, "they are taken out")
+        await until(lambda: log.space.stored_count < 500, "they are taken out")
     ((last, left),) = stored(
         tmp_path, "SELECT last, count - gone FROM compacted JOIN message_group USING (last) ORDER BY last LIMIT 1"
     )
@@ -207,7 +207,7 @@ async def test_a_damaged_page_out_of_whose_rows_messages_were_taken_keeps_no_gat
         Cursor(log, "away", ["alarm"])
         for _ in range(100):
             await append_all(log, [Message("alarm", bytes(100)), *[Message("b", bytes(100)) for _ in range(20)]])
-        await until(lambda: log.stored_count < 500, "they are taken out")
+        await until(lambda: log.space.stored_count < 500, "they are taken out")
     lasts = [last for (last,) in stored(tmp_path, "SELECT last FROM compacted ORDER BY last")]
     (page, *_) = sorted(pages_of_messages(tmp_path / MESSAGES)[lasts[len(lasts) // 4]])
     corrupt_pages(tmp_path / MESSAGES, [page], random.Random(seed), zero)
@@ -272,7 +272,7 @@ class Play:
                 pass
             assert not consumer.waiting
         await self.log.submit([Message("z", b"")])
-        await until(lambda: self.log.stored_count <= 2, "nothing is left")
+        await until(lambda: self.log.space.stored_count <= 2, "nothing is left")
         await self.log.close()
 
     async def _open(self, folder: Path) -> None:

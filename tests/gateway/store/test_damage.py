@@ -74,7 +74,7 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
         assert all(delivery.message == model[delivery.position] for delivery in deliveries[:-1])
         for delivery in deliveries:
             cursor.acknowledge_all([delivery.packet_identifier])
-        await until(lambda: log.is_damaged, "what is in the way of the trimming is known")
+        await until(lambda: log.space.is_damaged, "what is in the way of the trimming is known")
         await log.submit([Message("a", b"%d" % (COUNT + 1))])
         assert int((await cursor.fetch_now(1))[0].message.payload) == COUNT + 1
     assert "nothing is deleted any more until" in caplog.text
@@ -87,7 +87,7 @@ async def test_a_page_that_is_damaged_costs_its_messages_alone_and_the_log_goes_
         assert [int((await cursor.fetch_now(1))[0].message.payload)] == [COUNT + 1]
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
-        assert not log.is_damaged
+        assert not log.space.is_damaged
 
 
 @pytest.mark.parametrize("how", [zero, noise])
@@ -100,7 +100,7 @@ async def test_a_damaged_page_among_messages_that_no_consumer_needs_fails_no_com
     filters = ["alarm"] if keeps_first else ["nothing"]
     async with opened(tmp_path) as log:
         Cursor(log, "away", filters)
-        log.keep_for(Kept())
+        log.consumers.keepers.keep_for(Kept())
         await append_each(log, [Message("alarm", b""), *(Message("b", b"%d" % n + bytes(300)) for n in range(COUNT))])
     lying_in = pages_of_messages(tmp_path / MESSAGES)
     corrupt_pages(tmp_path / MESSAGES, sorted(lying_in[COUNT // 2]), random.Random(seed), how)  # type: ignore[arg-type]
@@ -108,7 +108,7 @@ async def test_a_damaged_page_among_messages_that_no_consumer_needs_fails_no_com
     async with opened(tmp_path) as log:
         Cursor(log, "away", filters)
         stored_at = []
-        while not log.is_damaged:
+        while not log.space.is_damaged:
             stored_at += await log.submit([Message("b", bytes(300))])
         stored_at += [(await log.submit([Message("b", b"more")]))[0] for _ in range(10)]
     found = [(position, message.seq) for position, message in last_messages(tmp_path, len(stored_at))]
@@ -247,7 +247,7 @@ async def test_a_damaged_place_makes_no_consumer_miss_a_message(
         client = await Client().connect(tcp_port(broker))
         assert client.connack.session_present
         assert [int((await client.receive()).payload) for _ in range(10)] == list(range(10))
-        assert sorted(broker.log.consumers()) == ["session/client", "session/publisher"]
+        assert sorted(broker.log.consumers.names()) == ["session/client", "session/publisher"]
     assert repair(tmp_path, "gw", []).damage == []
 
 
@@ -257,7 +257,7 @@ async def test_a_will_that_is_damaged_is_set_aside(tmp_path: Path) -> None:
         await log.submit([wills.save(will)])
     change(tmp_path, "UPDATE will SET topic = 'b'")
     async with opened(tmp_path) as log:
-        assert log.wills == []
+        assert log.found.wills == []
     (note,) = quarantine.notes_in(tmp_path)
     assert note.what == "the will of client 'client'"
     assert b"corrupt" in note.body
@@ -274,9 +274,9 @@ async def test_a_retained_message_that_is_damaged_is_told_and_its_topic_has_none
     assert data.count(b"corrupt" * 2) == 1, "topic and payload lie side by side"
     path.write_bytes(data.replace(b"corrupt" * 2, b"corruptcorrupT"))
     async with opened(tmp_path) as log:
-        found = await log.read_retained(["corrupt", "whole"])
+        found = await log.reader.read_retained(["corrupt", "whole"])
         assert found["corrupt"] is None and found["whole"] is not None
-        assert log.retained_count == 1
+        assert log.space.retained.topics == 1
         assert log.counters.messages_dropped["damaged"] == 1
     assert "the retained message of topic 'corrupt' is damaged" in caplog.text
     assert stored(tmp_path, "SELECT reason, messages FROM dropped") == [("damaged", 1)]

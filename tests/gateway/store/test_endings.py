@@ -54,7 +54,7 @@ def end(noting: Endings, *cursors: Cursor) -> None:
 
 
 async def nothing_waits(log: MessageLog) -> None:
-    await until(lambda: log.needed_count == 0, "nothing is kept for anybody")
+    await until(lambda: log.space.needed_count == 0, "nothing is kept for anybody")
 
 
 async def test_a_session_that_expires_leaves_a_range_for_each_publisher(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_it_is_looked_through_in_pieces_while_others_are_served(
         await publish(broker, 20)
         await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
         await publish(broker, 2, topic="b")
-        assert broker.log.needed_count >= 40
+        assert broker.log.space.needed_count >= 40
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 20)  # at the latest when the gateway ends
 
 
@@ -209,7 +209,7 @@ async def test_what_the_gateway_drops_meanwhile_is_not_in_it(tmp_path: Path, mon
         await away(broker, "a/#")
         await publish(broker, 20)
         await connected(broker, "subscriber", clean_start=True, session_expiry_s=0)
-        await broker.log.evict(28, 0)  # so that of its own messages the 1st was looked at, the 2nd to 10th are dropped
+        await broker.log.eviction.evict(28, 0)  # its 1st own message was looked at, the 2nd to 10th are dropped
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 20, 11)
 
 
@@ -230,7 +230,7 @@ async def test_sessions_that_end_together_are_scanned_together(tmp_path: Path, m
         monkeypatch.setattr(log, "read_rows", noted)
         end(ending, *cursors)
         await ending.close()
-        assert log.needed_count == 0
+        assert log.space.needed_count == 0
         assert asked == [0, 0]
     messages = stored(tmp_path, "SELECT consumer, first, last, messages FROM dropped ORDER BY consumer")
     assert messages == [(str(number), 1, 25, 21 if number < 5 else 20) for number in range(10)]
@@ -242,7 +242,7 @@ async def test_a_session_that_ends_when_all_that_waited_was_dropped_leaves_no_ra
         Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
         end(ending, cursor)
-        await log.evict(10, 0)
+        await log.eviction.evict(10, 0)
         await ending.close()
     assert stored(tmp_path, "SELECT reason, consumer, messages FROM dropped ORDER BY consumer") == [
         ("evicted", "gateway", 10),
@@ -280,7 +280,7 @@ async def test_what_waited_and_cannot_be_read_is_kept_until_it_can_be(
         mend = fail_to_read_behind(monkeypatch, broker.log, sys.maxsize, error)
         said = f"the messages that waited for session/subscriber cannot be read, attempts go on: {error}"
         await until(lambda: caplog.text.count(said) >= 2, "it failed twice")
-        assert broker.log.needed_count > 0
+        assert broker.log.space.needed_count > 0
         mend()
         await nothing_waits(broker.log)
     assert ended(tmp_path)[0] == of_device("session/subscriber", 1, 5, 5)

@@ -47,7 +47,7 @@ async def test_messages_that_no_consumer_needs_go_before_needed_ones(tmp_path: P
             await append_all(log, [Message("a", bytes(400)) for _ in range(50)])
             deliveries = await cursor.fetch_now(50)
             cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:-1]])
-            await until(lambda: log.used_bytes <= 300_000, "there is room")
+            await until(lambda: log.space.used_bytes <= 300_000, "there is room")
             cursor.acknowledge_all([deliveries[-1].packet_identifier])
         await limits.close()
         assert log.counters.messages_dropped["evicted"] == 0
@@ -60,7 +60,7 @@ async def test_unneeded_messages_go_before_older_ones_that_wait(tmp_path: Path) 
         await append_all(log, [Message("a", bytes(1000)) for _ in range(1000)])
         for _ in range(50):  # five times as much as there is room for
             await append_all(log, [Message("b", bytes(1000)) for _ in range(100)])
-            await until(lambda: log.used_bytes <= 2_000_000, "there is room")
+            await until(lambda: log.space.used_bytes <= 2_000_000, "there is room")
         await limits.close()
         assert log.counters.messages_dropped["evicted"] == 0
         assert len(await take_all(away)) == 1000
@@ -75,8 +75,8 @@ async def test_a_store_that_is_nearly_full_takes_out_unneeded_messages_before_it
         await append_all(log, [Message("a", bytes(1000)) for _ in range(1000)])
         for _ in range(20):
             await append_all(log, [Message("b", bytes(1000)) for _ in range(600)])
-            assert log.used_bytes > 1_600_000
-            while log.used_bytes >= 1_500_000:
+            assert log.space.used_bytes > 1_600_000
+            while log.space.used_bytes >= 1_500_000:
                 assert limits.verdict("b", "publisher", "") == Verdict.TAKE
                 await asyncio.sleep(0)
         await limits.close()
@@ -88,8 +88,8 @@ async def test_what_its_consumers_have_is_not_noted_though_it_goes_with_what_the
         route = Cursor(log, "route", ["#"])
         await append_all(log, [*numbered(1, "alarm"), *numbered(100)])
         await take_all(route)
-        await log.evict(50, 0)
-        assert log.needed_count == 0
+        await log.eviction.evict(50, 0)
+        assert log.space.needed_count == 0
     assert stored(tmp_path, RANGES) == [("evicted", "away", 1, 1, 1)]
 
 
@@ -100,7 +100,7 @@ async def test_what_may_wait_for_a_route_that_is_configured_no_more_is_dropped_i
     async with opened(tmp_path) as log:
         Cursor(log, "away", ["alarm"])
         await append_all(log, [*numbered(20), *numbered(1, "alarm"), *numbered(20)])
-        await log.evict(40, 0)
+        await log.eviction.evict(40, 0)
     assert stored(tmp_path, RANGES) == [("evicted", "away", 22, 22, 1), ("evicted", "route/old", 1, 40, 40)]
 
 
@@ -109,7 +109,7 @@ async def test_what_was_dropped_is_not_handed_out_again(tmp_path: Path) -> None:
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
         deliveries = await cursor.fetch_now(3)
-        await log.evict(5, 0)
+        await log.eviction.evict(5, 0)
         cursor.redeliver([delivery.packet_identifier for delivery in deliveries])
         assert payloads(await cursor.fetch_now(10)) == [5, 6, 7, 8, 9]
     assert stored(tmp_path, RANGES) == [("evicted", "slow", 1, 3, 3), ("evicted", "slow", 4, 5, 2)]
@@ -123,7 +123,7 @@ async def test_what_each_consumer_misses_is_in_a_range_of_its_own(tmp_path: Path
         await append_all(log, numbered(10))
         quick.acknowledge_all([delivery.packet_identifier for delivery in await quick.fetch_now(10)])
         half.acknowledge_all([delivery.packet_identifier for delivery in await half.fetch_now(3)])
-        await log.evict(5, 0)
+        await log.eviction.evict(5, 0)
         assert log.counters.messages_dropped["evicted"] == 12
     assert stored(tmp_path, RANGES) == [
         ("evicted", "away", 1, 5, 5),
@@ -141,7 +141,7 @@ async def test_consumers_that_miss_the_same_cost_no_look_at_each_message(
         for number in range(200):
             Cursor(log, f"session/{number}", ["#"])
         await append_all(log, numbered(500))
-        await log.evict(400, 0)
+        await log.eviction.evict(400, 0)
     assert looks == []
     assert stored(tmp_path, f"SELECT count(*), sum(messages) FROM ({RANGES})") == [(200, 80_000)]
 
@@ -151,7 +151,7 @@ async def test_what_arrives_after_the_store_has_dropped_it_is_in_no_range(tmp_pa
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
         deliveries = await cursor.fetch_now(3)
-        await log.evict(8, 0)
+        await log.eviction.evict(8, 0)
         cursor.acknowledge_all([delivery.packet_identifier for delivery in deliveries[:2]])
         redeliver_all(cursor)
         assert payloads(await cursor.fetch_now(10)) == [8, 9]
@@ -164,7 +164,7 @@ async def test_what_waits_to_come_again_is_in_a_range_at_once(tmp_path: Path) ->
         await append_all(log, numbered(10))
         await cursor.fetch_now(3)
         redeliver_all(cursor)
-        await log.evict(8, 0)
+        await log.eviction.evict(8, 0)
         assert stored(tmp_path, "SELECT sum(messages) FROM dropped WHERE consumer = 'slow'") == [(8,)]
         assert payloads(await cursor.fetch_now(10)) == [8, 9]
     assert stored(tmp_path, "SELECT * FROM ending") == []
@@ -178,7 +178,7 @@ async def test_a_full_store_with_many_consumers_drops_fewer_messages_at_a_time(t
     async with opened(tmp_path) as log:
         cursors = [Cursor(log, f"slow-{number}", ["#"], durable=False) for number in range(100)]
         await append_all(log, numbered(1000))
-        evicting = asyncio.create_task(log.evict(1000, 0))
+        evicting = asyncio.create_task(log.eviction.evict(1000, 0))
         before = most = 0
         while not evicting.done():
             await asyncio.sleep(0)
@@ -194,7 +194,7 @@ async def test_what_is_on_its_way_when_its_consumer_leaves_is_in_a_range(tmp_pat
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(10))
         await cursor.fetch_now(3)
-        await log.evict(3, 0)
+        await log.eviction.evict(3, 0)
         assert stored(tmp_path, RANGES) == []
         cursor.close()
     assert stored(tmp_path, RANGES) == [("evicted", "slow", 1, 3, 3)]
@@ -210,7 +210,7 @@ async def test_after_a_kill_no_range_tells_of_what_had_arrived_or_was_told_befor
         cursor = Cursor(log, "slow", ["#"])
         await append_all(log, numbered(100))
         deliveries = await cursor.fetch_now(100)
-        await log.evict(100, 0)
+        await log.eviction.evict(100, 0)
         first = [delivery.packet_identifier for delivery in deliveries[:40]]
         if is_missed:
             cursor.redeliver(first)
@@ -233,7 +233,7 @@ async def test_after_a_kill_what_was_dropped_on_its_way_leaves_its_range(tmp_pat
         await append_all(log, numbered(10))
         await cursor.fetch_now(3)
         deliveries = await arrived.fetch_now(3)
-        await log.evict(3, 0)
+        await log.eviction.evict(3, 0)
         arrived.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
         await log.submit([])
         leave_as_killed(before, after)
@@ -253,7 +253,7 @@ async def test_evicted_messages_go_to_no_consumer_while_another_one_is_held_up(t
         slow, quick = Cursor(log, "slow", ["a"]), Cursor(log, "quick", ["a", "b"])
         await append_all(log, [*numbered(10), *numbered(5, "b")])
         async with slow.fetching:  # as while it is counted
-            evicting = asyncio.create_task(log.evict(10, 0))
+            evicting = asyncio.create_task(log.eviction.evict(10, 0))
             await until(lambda: log.gone == 10, "it has begun")
             assert payloads(await quick.fetch_now(20)) == [0, 1, 2, 3, 4]
         await evicting
@@ -267,7 +267,7 @@ async def test_what_the_rules_deny_to_a_client_that_is_away_is_not_kept(tmp_path
         cursor = Cursor(log, "away", ["#"])
         cursor.rights.may_receive = lambda topic: topic == "mine"
         await append_all(log, numbered(50, "others"))
-        assert log.needed_count == 0
+        assert log.space.needed_count == 0
         await append_all(log, [*numbered(1, "mine"), *numbered(1, "others")])
         assert payloads(await cursor.fetch_now(10)) == [0]
 
@@ -282,7 +282,7 @@ async def test_where_nothing_can_be_deleted_nothing_is_dropped_for_it(
         cursor = Cursor(log, "away", ["#"])
         await append_all(log, [Message("a", b"%d" % number + bytes(4000)) for number in range(200)])
         await limits.close()
-        assert log.used_bytes > 300_000
+        assert log.space.used_bytes > 300_000
         assert len(await fetch_many(cursor, 200)) == 200
 
 
@@ -299,7 +299,7 @@ async def test_a_disk_that_does_not_take_it_stops_neither_the_limits_nor_their_e
             away.fetching.release()
             await until(lambda: "could not be dropped" in caplog.text, "it is said")
         await append_all(log, numbered(1))
-        await until(lambda: log.used_bytes <= 300_000, "dropped")
+        await until(lambda: log.space.used_bytes <= 300_000, "dropped")
         await limits.close()
 
 
@@ -314,7 +314,7 @@ async def test_a_gateway_that_ends_does_not_wait_until_all_that_is_too_much_is_d
             closing = asyncio.create_task(limits.close())
             await asyncio.sleep(0)
         await closing
-        assert log.used_bytes > 2 * 300_000
+        assert log.space.used_bytes > 2 * 300_000
 
 
 async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_what_is_dropped_while_its_consumer_ends_is_in_one_range(tmp_path:
         slow, ending = Cursor(log, "slow", ["a"]), Cursor(log, "ending", ["a"])
         await append_all(log, numbered(20))
         async with slow.fetching:  # as from a slow medium
-            evicting = asyncio.create_task(log.evict(10, 0))
+            evicting = asyncio.create_task(log.eviction.evict(10, 0))
             await until(lambda: log.gone == 10, "it has begun")
             endings.note(ending)
             ending.drop()
@@ -343,14 +343,14 @@ async def test_after_a_kill_what_was_dropped_is_neither_delivered_nor_dropped_ag
     async with opened(before) as log:
         Cursor(log, "away", ["#"])
         await append_all(log, numbered(100))  # in one row
-        await log.evict(10, 0)
+        await log.eviction.evict(10, 0)
         leave_as_killed(before, after)
     assert stored(after, RANGES) == [("evicted", "away", 1, 10, 10)]
     async with opened(after) as log:
         away = Cursor(log, "away", ["#"])
         deliveries = await away.fetch_now(3)
         assert payloads(deliveries) == [10, 11, 12]
-        await log.evict(10, 0)
+        await log.eviction.evict(10, 0)
         away.acknowledge_all([delivery.packet_identifier for delivery in deliveries])
     assert stored(after, RANGES) == [("evicted", "away", 1, 10, 10), ("evicted", "away", 14, 20, 7)]
 
@@ -375,7 +375,7 @@ async def test_what_was_dropped_while_the_disk_took_nothing_is_told_together_wit
         Cursor(log, "away", ["#"])
         await append_all(log, numbered(100))
         with disk_full(), pytest.raises(sqlite3.Error):
-            await log.evict(10, 0)
+            await log.eviction.evict(10, 0)
         Cursor(log, "another", ["a"])  # whose place is written before anything else is
         await log.submit([])
         leave_as_killed(before, after)

@@ -132,7 +132,7 @@ async def test_a_durable_consumer_that_is_away_keeps_its_messages(
         Cursor(log, "away", ["#"]).close()
         Cursor(log, "here", ["#"], durable=False)
     async with opened(tmp_path) as log:
-        assert log.consumers() == ["away"]
+        assert log.consumers.names() == ["away"]
         await append_each(log, numbered(10))
         runs = list[object]()
         log.defer(runs.append)
@@ -140,7 +140,7 @@ async def test_a_durable_consumer_that_is_away_keeps_its_messages(
         await log.submit([])
         assert len(messages_in(tmp_path)) == 10
         log.forget("away")
-        assert log.consumers() == []
+        assert log.consumers.names() == []
         await until(lambda: len(messages_in(tmp_path)) == 1, "no consumer needs them")
 
 
@@ -162,8 +162,8 @@ async def test_between_two_commits_as_much_is_trimmed_as_comes_meanwhile(
         for _ in range(5):
             await append_all(log, numbered(20))
         cursor.acknowledge_all([delivery.packet_identifier for delivery in await cursor.fetch_now(100)])
-        await until(lambda: log.stored_count < 100, "the first are trimmed")
-        assert log.stored_count == 1
+        await until(lambda: log.space.stored_count < 100, "the first are trimmed")
+        assert log.space.stored_count == 1
 
 
 async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
         cursor.acknowledge_all([delivery.packet_identifier for delivery in await fetch_many(cursor, 15)])
         await until(lambda: len(messages_in(tmp_path)) == 1, "all are trimmed")
         assert process_io(os.getpid(), "wchar") - before < 500_000
-        assert log.used_bytes < 500_000
+        assert log.space.used_bytes < 500_000
 
 
 async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ async def test_what_was_put_off_and_failed_is_written_in_its_order(tmp_path: Pat
                 await asyncio.sleep(0)  # its commit has begun, so that the second one fails behind it
             assert all(await asyncio.gather(*failing, return_exceptions=True))
         await log.submit([Message("a", b"")])
-        _, message = (await log.read_retained(["kept"]))["kept"] or (0, None)
+        _, message = (await log.reader.read_retained(["kept"]))["kept"] or (0, None)
         assert message is not None
         assert message.payload == b"new"
 
@@ -257,9 +257,9 @@ async def test_publishers_wait_while_too_much_is_not_durable(tmp_path: Path, mon
         future = log.submit([Message("a", b"x" * 20_000)])
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
-                await log.wait_for_room()
+                await log.writer.wait_for_room()
         await future
-        await log.wait_for_room()
+        await log.writer.wait_for_room()
 
 
 async def test_publishers_wait_after_few_retained_messages_with_long_names(tmp_path: Path) -> None:
@@ -269,10 +269,10 @@ async def test_publishers_wait_after_few_retained_messages_with_long_names(tmp_p
             log.defer(Keep(Message(f"{60_000 * 'a'}{number}", b"x", retain=True)))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
-                await log.wait_for_room()
+                await log.writer.wait_for_room()
         for number in range(20):
             log.defer(Keep(Message(f"a/{number}", b"x", retain=True)))
-        await log.wait_for_room()
+        await log.writer.wait_for_room()
 
 
 async def test_damaged_messages_are_set_aside_and_everything_else_goes_on(

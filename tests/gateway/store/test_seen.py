@@ -220,11 +220,11 @@ async def test_the_log_keeps_what_is_not_saved_and_lets_go_what_is(tmp_path: Pat
     async with opened(tmp_path) as log:
         await store(log, DEVICE[:10])
         await append_all(log, numbered(10))
-        assert (log.needed_count, log.seen.position) == (0, 0)
+        assert (log.space.needed_count, log.seen.position) == (0, 0)
         await saved(log)
         assert log.seen.position == log.head
         await append_all(log, numbered(10))
-        await until(lambda: log.stored_count == 1, "all but the newest is deleted")
+        await until(lambda: log.space.stored_count == 1, "all but the newest is deleted")
 
 
 async def test_where_no_link_is_nothing_is_kept_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +275,9 @@ async def test_a_full_store_drops_what_is_kept_for_this_alone_and_counts_no_drop
     async with opened(tmp_path / "old") as log:
         Cursor(log, "session/away", ["other"])
         await store(log, DEVICE)
-        await log.evict(0, 1)
-        await until(lambda: log.stored_count == 1, "all but the newest is deleted")
-        assert (log.evictions, log.counters.messages_dropped["evicted"]) == (0, 0)
+        await log.eviction.evict(0, 1)
+        await until(lambda: log.space.stored_count == 1, "all but the newest is deleted")
+        assert (log.eviction.count, log.counters.messages_dropped["evicted"]) == (0, 0)
         assert known(log, DEVICE) == DEVICE
         leave_as_killed(tmp_path / "old", tmp_path / "new")
     async with opened(tmp_path / "new") as log:
@@ -288,7 +288,7 @@ async def test_a_full_store_drops_what_is_kept_for_this_alone_and_counts_no_drop
 async def test_a_store_that_is_nearly_full_saves_at_once_what_it_keeps_for_this_alone(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         await store(log, DEVICE)
-        log.make_room()
+        log.space.make_room()
         await until(lambda: log.seen.position == log.head, "it is saved")
 
 

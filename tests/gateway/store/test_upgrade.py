@@ -77,22 +77,22 @@ def tables_of_a_new_store() -> list[tuple[object, ...]]:
 async def is_upgraded(folder: Path) -> None:
     """All that the release had stored is there."""
     async with opened(folder) as log:
-        assert set(log.consumers()) >= {"route/central", "session/dash"}
-        assert [(flow.packet_identifier, flow.position, flow.state) for flow in log.flows] == [
+        assert set(log.consumers.names()) >= {"route/central", "session/dash"}
+        assert [(flow.packet_identifier, flow.position, flow.state) for flow in log.found.flows] == [
             (65535, 3, 1),
             (65534, 4, 1),
             (65533, 5, 0),
             (65532, 6, 0),
             (65531, 7, 0),
         ]
-        session = log.sessions["dash"]
+        session = log.found.sessions["dash"]
         assert sorted(session.subscriptions) == ["other", "plant/+"]
         cursor = Cursor(log, "session/dash", ["plant/+", "other"])
         assert [(one.payload, one.qos) for one in await take_all(cursor)] == [
             *((b"%d" % number, 2) for number in range(1, 6)),
             (b"6", 1),
         ]
-        assert log.retained_count == 1
+        assert log.space.retained.topics == 1
         (position,) = await log.submit([Message("plant/a", b"7", 1)])
         assert position == 9
     assert stored(folder, TABLES) == tables_of_a_new_store()

@@ -156,10 +156,10 @@ class Site:
         """The payloads of its retained messages, by topic."""
         log = self.broker.log
         await log.submit([])
-        [piece] = await log.find_retained([retained.Search(retained.EVERY_TOPIC, log.head)], 0)
+        [piece] = await log.reader.find_retained([retained.Search(retained.EVERY_TOPIC, log.head)], 0)
         found: dict[str, bytes] = {}
         while topics := [topic for topic, _ in piece.topics if topic not in found]:
-            for topic, one in (await log.read_retained(topics)).items():
+            for topic, one in (await log.reader.read_retained(topics)).items():
                 found[topic] = one[1].payload if one else b""
         return {topic: payload for topic, payload in found.items() if payload}
 

@@ -53,7 +53,7 @@ async def test_news_that_come_while_others_are_looked_through_are_not_passed_ove
         await until(lambda: is_slow.is_set() or settling.done(), "the second read waits, if there is one")
         ends.drop()
         await log.submit([Message("y", b"7")])
-        await until(lambda: log.stored_count == 1, "messages that no consumer needs are trimmed")
+        await until(lambda: log.space.stored_count == 1, "messages that no consumer needs are trimmed")
         is_free.set()
         await settling
         assert payloads(await stays.fetch_now(1)) == [7]
@@ -178,7 +178,7 @@ async def test_backlogs_that_are_asked_for_together_are_counted_in_one_walk(
 
         monkeypatch.setattr(log, "read_rows", noted)
         cursors = [Cursor(log, name, [name], always_counts=True) for name in "abc"]
-        await asyncio.gather(*map(log.count_backlog, cursors))
+        await asyncio.gather(*map(log.backlogs.count, cursors))
         assert [cursor.backlog and cursor.backlog.messages for cursor in cursors] == [30, 20, 10]
         assert len(read) == len(set(read))
 
@@ -215,7 +215,7 @@ async def test_a_count_is_exact_whatever_comes_and_goes_meanwhile(tmp_path: Path
                 for delivery in await cursor.fetch_now(chance.randrange(1, 90)):
                     in_flight[delivery.packet_identifier] = delivery.message
             elif what == 3 and chance.random() < 0.3:
-                await log.evict(chance.randrange(1, 50), 0)
+                await log.eviction.evict(chance.randrange(1, 50), 0)
             elif in_flight:
                 done = chance.sample(sorted(in_flight), chance.randrange(len(in_flight)))
                 cursor.acknowledge_all(done)

@@ -67,7 +67,7 @@ async def test_beyond_so_many_topic_names_it_goes_on_as_soon_as_their_messages_a
         await append_all(log, [Message(f"secret/{number}", b"0") for number in range(100)])
         await append_all(log, messages("open", 10))
         assert await drained(cursor, not_secret) == []
-        await log.evict(100, 0)
+        await log.eviction.evict(100, 0)
         assert payloads(await drained(cursor, not_secret)) == list(range(10))
         assert await drained(cursor, everything) == []
         assert cursor.position == log.head
@@ -153,7 +153,7 @@ async def test_each_message_goes_to_one_that_may_have_it_once(tmp_path: Path, se
                     cursor.may_be_taken = lambda topic, forbidden=forbidden: topic != forbidden  # type: ignore[misc]
                     cursor.reconsider()
                 case _:
-                    await log.evict(dice.randrange(1, 5), 0)
+                    await log.eviction.evict(dice.randrange(1, 5), 0)
         cursor.redeliver([delivery.packet_identifier for _, delivery in held])
         for delivery in await drained(cursor, everything):
             arrived[delivery.position] += 1

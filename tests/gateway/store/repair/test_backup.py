@@ -54,7 +54,7 @@ async def test_a_backup_of_a_running_gateway_is_restored_and_gives_no_identity_t
     kept = restore(folder, copy, "gw")
     assert identities_in(kept) == given
     async with opened(folder) as log:
-        assert log.incoming == {}  # a client's new message with this identifier is none that comes again
+        assert log.found.incoming == {}  # a client's new message with this identifier is none that comes again
         await store(log, b"new")
     found = identities_in(folder)
     assert found[:4] == given[:4]

@@ -197,7 +197,7 @@ async def test_retained_messages_are_there_after_the_log_lost_its_end(tmp_path: 
     assert repair(tmp_path, "gw", []).damage
     async with opened(tmp_path) as log:
         assert log.head < 31
-        found = (await log.read_retained(["kept"]))["kept"]
+        found = (await log.reader.read_retained(["kept"]))["kept"]
         assert found is not None and found[1].payload == b"value"
 
 
@@ -210,7 +210,7 @@ async def test_messages_that_were_deleted_after_all_consumers_had_them_are_not_t
         for _ in range(4):
             await append_all(log, numbered(25))
             await take_all(witness)
-        await log.evict(0, 0)  # has the log trimmed
+        await log.eviction.evict(0, 0)  # has the log trimmed
         leave_as_killed(store, killed)
     kept = len(messages_in(killed))
     assert kept < 100
@@ -296,10 +296,10 @@ async def test_a_batch_in_flight_keeps_the_messages_that_are_left_when_the_newes
     change(tmp_path, "DROP TABLE will")
     repair(tmp_path, "gw", [])
     async with opened(tmp_path) as log:
-        (flow,) = log.flows
+        (flow,) = log.found.flows
         assert (flow.position, flow.ranges, flow.state) == (4, ((1, 2), (4, 4)), qos2.BEGUN)
         assert log.passed("route/central") == {1, 2, 4}
-        assert log.needed_from == 0
+        assert log.space.needed_from == 0
 
 
 async def test_tables_that_are_missing_are_made_again(tmp_path: Path, seed: int) -> None:
@@ -393,8 +393,8 @@ async def test_a_second_repair_does_not_tell_again_what_the_first_one_has_told(t
     assert told == [(400 - len(kept),)]
     async with opened(tmp_path) as log:
         route = Cursor(log, "route/central", ["#"])
-        await log.count_backlog(route)
-        assert route.backlog is not None and route.backlog.messages == len(kept) == log.needed_count
+        await log.backlogs.count(route)
+        assert route.backlog is not None and route.backlog.messages == len(kept) == log.space.needed_count
 
 
 async def test_a_store_that_is_whole_is_left_as_it_is(tmp_path: Path, seed: int) -> None:

@@ -104,7 +104,7 @@ async def test_a_walk_counts_what_waits_in_each_lane_after_a_start(tmp_path: Pat
         await append_all(log, some(4))
     async with opened(tmp_path) as log:
         live, backfill = lanes_on(log)
-        await asyncio.gather(log.count_backlog(live), log.count_backlog(backfill))
+        await asyncio.gather(log.backlogs.count(live), log.backlogs.count(backfill))
         assert [cursor.backlog and cursor.backlog.messages for cursor in (live, backfill)] == [4, 10]
 
 
@@ -116,7 +116,7 @@ async def test_a_backfill_without_messages_keeps_none_in_the_log(tmp_path: Path)
         await positions_of(backfill)
         await append_all(log, some(10))
         await positions_of(live)
-        assert log.needed_from == 20
+        assert log.space.needed_from == 20
 
 
 async def test_a_flow_of_the_backfill_begins_once_over_a_restart_though_the_live_lane_is_far_ahead(
@@ -153,7 +153,7 @@ async def test_a_full_store_evicts_the_oldest_of_the_backfill_which_leaves_range
         await append_all(log, some(10))
         await hand_over(log, live, backfill)
         await append_all(log, some(3))
-        await log.evict(4, 0)
+        await log.eviction.evict(4, 0)
         assert await positions_of(live) == [11, 12, 13]
         found = await positions_of(backfill)
         assert found == [*range(11 - len(found), 11)] and len(found) <= 6
@@ -170,11 +170,11 @@ async def test_a_sweep_keeps_what_was_handed_over_and_takes_out_what_the_live_la
         for _ in range(20):
             await append_all(log, [Message("a", bytes(5000), 1) for _ in range(200)])
             await positions_of(live)
-            log.make_room()
+            log.space.make_room()
         await append_all(log, some(1))
         async with asyncio.timeout(20):
-            while log.needed_count > 2000:
-                log.make_room()
+            while log.space.needed_count > 2000:
+                log.space.make_room()
                 await asyncio.sleep(0.01)
         assert await positions_of(backfill) == [*range(1, 21)]
         assert len(await positions_of(live)) == 1
@@ -219,7 +219,7 @@ class Walk:
     async def _live(self, log: MessageLog, steps: int) -> None:
         """One life of the process, with a new cursor for each lane."""
         self.log, self.lanes = log, lanes_on(log, window=self.dice.choice((3, 1000)))
-        flows = (flow for flow in log.flows if flow.state != ENDED)
+        flows = (flow for flow in log.found.flows if flow.state != ENDED)
         self.outgoing = Outgoing(log, f"{CONSUMER}{ROUTE_END}", flows)
         self.held: dict[LaneCursor, list[Delivery]] = {cursor: [] for cursor in self.lanes}
         self.last = dict.fromkeys(((cursor, origin) for cursor in self.lanes for origin in ORIGINS), 0)

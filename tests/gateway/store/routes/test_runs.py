@@ -119,8 +119,8 @@ async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Pat
         async with opened(tmp_path) as log:
             log.limit_by(CountsBacklogs())
             pair = Pair(log, dice)
-            await log.count_backlog(pair.runs)
-            await log.count_backlog(pair.plain)
+            await log.backlogs.count(pair.runs)
+            await log.backlogs.count(pair.plain)
             for _ in range(STEPS):
                 match dice.choice(("store", "store", "fetch", "fetch", "fetch", "acknowledge", "lose", "evict")):
                     case "store":
@@ -137,7 +137,7 @@ async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Pat
                     case "lose" if dice.random() < 0.3:
                         pair.redeliver()
                     case "evict" if dice.random() < 0.2:
-                        await log.evict(dice.randint(1, 40), 0)
+                        await log.eviction.evict(dice.randint(1, 40), 0)
                 assert state_of(pair.runs) == state_of(pair.plain)
             seen += pair.seen
     assert seen > 20
@@ -173,7 +173,7 @@ async def test_a_backlog_of_a_former_process_leaves_in_runs_too(tmp_path: Path, 
             await log.submit([random_batch(dice, 100)])
     async with opened(tmp_path) as log:
         cursor = LaneCursor(log, "route/runs", [MINE])
-        await log.count_backlog(cursor)
+        await log.backlogs.count(cursor)
         found: list[Piece] = []
         while pieces := await cursor.fetch_pieces(1000, 100):
             found += pieces

@@ -123,10 +123,10 @@ class Torture:
         possible = self._states[self._said[DURABLE] : self._said[SUBMITTED] + 1]
         if found not in possible:
             raise Broken(f"{found} is not what was there between {possible[0]} and {possible[-1]}")
-        position, _ = database.cursors.get(CONSUMER, (0, 0))
+        position, _ = database.found.cursors.get(CONSUMER, (0, 0))
         if position > self._said[PASSED]:
             raise Broken(f"the consumer's place is {position}, and it has acknowledged {self._said[PASSED]}")
-        place, taken = database.cursors.get(AWAY, (0, 0))
+        place, taken = database.found.cursors.get(AWAY, (0, 0))
         waiting = min((at for at, topic in self._topics.items() if topic == AWAY_TOPIC), default=len(self._topics) + 1)
         if place >= waiting or taken:
             raise Broken(f"the place of the consumer that is away is {place}, {taken}; message {waiting} waits for it")
@@ -141,8 +141,8 @@ class Torture:
 def _state_of(database: Database) -> State:
     kept = database.read_retained(TOPICS)
     retained = {(topic, number_of(found[1].payload)) for topic, found in kept.items() if found}
-    incoming = {(session, one) for session, identifiers in database.incoming.items() for one in identifiers}
-    wills = {(will.session, will.delay_s) for will in database.wills}
+    incoming = {(session, one) for session, identifiers in database.found.incoming.items() for one in identifiers}
+    wills = {(will.session, will.delay_s) for will in database.found.wills}
     return State(database.position, frozenset(incoming), frozenset(retained), frozenset(wills))
 
 

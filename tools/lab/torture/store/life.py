@@ -61,7 +61,7 @@ async def live(folder: Path, seed: int, count: int) -> None:
         future.add_done_callback(partial(_note_durable, number, room))
     for _ in range(AT_ONCE):
         await room.acquire()
-    _say(COMPACTED, log.head - log.needed_from - log.needed_count)
+    _say(COMPACTED, log.head - log.space.needed_from - log.space.needed_count)
     consuming.cancel()
     await log.close()
 
