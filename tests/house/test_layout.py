@@ -82,7 +82,7 @@ def test_a_circle_is_found() -> None:
 def packages() -> list[str]:
     """Every package of the repository, but for those of tests."""
     return sorted(
-        {".".join(parts[:end]) for parts in (one.split(".") for one in imports()) for end in range(1, len(parts))}
+        {name(path.parent).replace("/", ".") for folder in FOLDERS if folder != "tests" for path in modules(folder)}
     )
 
 
