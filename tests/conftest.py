@@ -130,9 +130,8 @@ def spark() -> "Iterator[SparkSession]":
     """The one Spark session of this test process. It compiles no plan to Java code: each query here comes once, and
     of some rows."""
     from cloud import open_session
-    from cloud.spark.session import generated_code
 
-    session = open_session(cache_directory())
-    with generated_code(session, False):
-        yield session
+    interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    session = open_session(cache_directory(), settings=interpreted)
+    yield session
     session.stop()

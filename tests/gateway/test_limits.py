@@ -261,9 +261,9 @@ async def test_a_client_that_was_too_fast_gains_nothing_by_connecting_again(tmp_
         fast.cut()
         fast, other = await connected(broker, name), await connected(broker, "other", address="127.0.0.2")
         fast.send("a", b"")
-        for _ in range(20):
+        for _ in range(4):
             await other.publish("a")
-        assert broker.counters.messages_received[1] == 20
+        assert broker.counters.messages_received[1] == 4
 
 
 async def test_wills_count_for_the_rate(tmp_path: Path) -> None:

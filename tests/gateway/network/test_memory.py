@@ -12,7 +12,7 @@ from gateway.config.schema import LimitsConfig
 from tests.gateway.support import running
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 
-COUNT = 44_000  # dictionaries have just doubled, so their free places count
+COUNT = 11_000  # dictionaries have just doubled, so their free places count
 AT_ONCE = 1_000  # in one SUBSCRIBE
 BYTES_MAX = 800  # of one filter: its text, its subscription and its interest
 LIMITS = LimitsConfig(subscriptions=COUNT, kept_bytes=1 << 30)
