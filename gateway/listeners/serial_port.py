@@ -1,4 +1,4 @@
-"""The serial ports of this machine: one place opens them, and waits for those that are unplugged."""
+"""The serial ports of this machine: one place opens them, and waits for a port that is unplugged."""
 
 import asyncio
 import logging

@@ -138,8 +138,8 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     """Whether user properties go as headers. EMS: `export_properties`."""
 
     import_headers: ImportHeaders = "none"
-    """Which headers become properties here: `"none"`, `"type"` (that of the content type) or `"all"`. The identity
-    always comes. EMS: `import_ss_headers`."""
+    """Which headers become properties here: `"none"`, `"type"` (only the header with the content type) or `"all"`. The
+    identity always comes. EMS: `import_ss_headers`."""
 
     preserve_undelivered: Literal["never", "receivers", "always"] = "always"
     """What becomes of a message that cannot be delivered, such as one that is too large. `"always"`: it is set aside
