@@ -214,6 +214,9 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
             yield "backoff_longest_ms", "it is below backoff_shortest_ms"
 
 
+InboxPrefix = Annotated[str, msgspec.Meta(pattern=r"^_INBOX(_[A-Za-z0-9_-]+)?\Z")]
+
+
 class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_only=True):
     """A route to NATS, core or JetStream. See [Foreign transports](foreign.md#nats)."""
 
@@ -232,6 +235,10 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
     that comes behind messages for their acknowledgement: the server has had them, and keeps nothing. With `"ordered"`
     nothing goes before the PONG for what went before has come. `"some"`: JetStream has acknowledged the message.
     `"all"`: each of the `receivers` has acknowledged it as well. EMS: `delivery_mode`."""
+
+    inbox_prefix: InboxPrefix = "_INBOX"
+    """What the subjects begin with at which the route is answered: `_INBOX`, or `_INBOX_` and a name of letters,
+    digits, `-` and `_`. With a prefix that no other user may publish to, no other user can acknowledge messages."""
 
     stream: NonEmpty | None = None
     """The JetStream stream that takes the messages; the server refuses messages that another stream would take. It is

@@ -37,7 +37,7 @@ class Dialect:
     reserved: re.Pattern[str]
 
 
-NATS = Dialect("*", ">", True, re.compile(r"\$|_INBOX$"))
+NATS = Dialect("*", ">", True, re.compile(r"\$|_INBOX(_|$)"))
 """Subjects [docs.nats.io, "Subject-Based Messaging"]."""
 
 

@@ -97,6 +97,66 @@ async def test_an_answer_that_is_none_of_the_stream_acknowledges_nothing(
             assert [one.data for one in await stored_in(client, "S")] == [b"%d" % number for number in range(1, 21)]
 
 
+async def test_a_reader_of_one_subject_acknowledges_no_message_of_another(tmp_path: Path) -> None:
+    """A subscriber sees where an answer to its message is to go. That tells nothing of any other message."""
+    with nats_server(tmp_path) as server:
+        async with connected(server) as reader, connected(server) as silent:
+
+            async def forge(came: Any) -> None:
+                inbox = came.reply.rpartition(".")[0]
+                for number in range(1, 20):
+                    await reader.publish(f"{inbox}.{number}", b'{"stream":"S","seq":%d}' % (100 + number))
+                await reader.flush()
+                forged.set()
+
+            forged = asyncio.Event()
+            await silent.subscribe("telemetry.closed")
+            await silent.flush()
+            await reader.subscribe("telemetry.open", cb=forge)
+            await reader.flush()
+            async with routed(tmp_path, nats_config(server, retry_interval_s=1)) as (broker, route):
+                await put(broker.log, "telemetry/closed")
+                await put(broker.log, "telemetry/open", seq=2)
+                await asyncio.wait_for(forged.wait(), 10)
+                await silent.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+                await drained(route)
+            assert "telemetry.closed" in [one.subject for one in await stored_in(silent, "S")]
+
+
+async def test_a_route_with_an_inbox_of_its_own_is_answered_by_no_user_of_the_others(tmp_path: Path) -> None:
+    users = """authorization { users = [
+      { user: "gateway", password: "secret" }
+      { user: "service", password: "secret", permissions: { subscribe: [">"], publish: ["_INBOX.>"] } }
+    ] }"""
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    keys = {"user": "gateway", "password_file": str(password), "retry_interval_s": 1, "inbox_prefix": "_INBOX_gateway"}
+    refused: list[str] = []
+
+    async def note(error: Exception) -> None:
+        refused.append(str(error).lower())
+
+    login = {"user": "service", "password": "secret", "error_cb": note}
+    with nats_server(tmp_path, users) as server:
+        async with (
+            connected(server, user="gateway", password="secret") as client,
+            connected(server, **login) as service,
+        ):
+
+            async def forge(came: Any) -> None:
+                await came.respond(b'{"stream":"S","seq":7}')
+
+            await service.subscribe("telemetry.>", cb=forge)
+            await service.flush()
+            async with routed(tmp_path, nats_config(server, **keys)) as (broker, route):
+                await put(broker.log, "telemetry/a")
+                await until(lambda: any('publish to "_inbox_gateway.' in one for one in refused))
+                await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+                await drained(route)
+            assert await counted(client, "S") == 1
+
+
 async def test_a_service_that_answers_beside_the_stream_delays_nothing(tmp_path: Path) -> None:
     with nats_server(tmp_path) as server:
         async with connected(server) as client:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import secrets
 import time
 
 import msgspec
@@ -43,7 +44,7 @@ CONNECT_DEADLINE_S = 10
 PING_INTERVAL_S = 15
 PENDING_BYTES = 2 << 20  # on the line; beyond it the client waits for the socket
 LOOK_S = 1.0  # between two looks at the oldest message without an answer
-NUMBER_DIGITS = 20  # of a message, in the subject of its answer
+TOKEN_BYTES = 16  # of the subject of an answer: no client guesses it
 HEADER_BYTES = len("NATS/1.0\r\n\r\n")
 NO_RESPONDERS = "503"
 TOO_LARGE = (10054, 10097)  # err_code: the message, or its headers, exceed what the stream takes
@@ -93,8 +94,7 @@ class Nats:
         self._core: SentByCore | None = None
         self._last_error = ""
         self._inbox = ""
-        self._count = 0
-        self._pending: dict[int, Sent] = {}  # without a PubAck, the oldest first
+        self._pending: dict[str, Sent] = {}  # without a PubAck, by the token of the answer's subject, the oldest first
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -134,6 +134,7 @@ class Nats:
                     connect_timeout=CONNECT_DEADLINE_S,
                     ping_interval=PING_INTERVAL_S,
                     pending_size=PENDING_BYTES,
+                    inbox_prefix=config.inbox_prefix,
                     no_echo=True,
                     skip_subject_validation=True,  # `Names` has looked at each
                     error_cb=self._note_error,
@@ -193,9 +194,9 @@ class Nats:
         if self._core is not None:
             await self._send_core(self._core, sent, headers, parcel.payload)
             return
-        self._count += 1
-        self._pending[self._count] = sent
-        await self._publish(parcel.name, parcel.payload, f"{self._inbox}.{self._count}", headers)
+        token = secrets.token_urlsafe(TOKEN_BYTES)  # each reader of the message sees it
+        self._pending[token] = sent
+        await self._publish(parcel.name, parcel.payload, f"{self._inbox}.{token}", headers)
 
     async def _send_core(self, core: SentByCore, sent: Sent, headers: dict[str, str], payload: bytes) -> None:
         if self._config.delivery_mode == "ordered":
@@ -265,13 +266,12 @@ class Nats:
 
         Any service that subscribes to the subject may answer too: what JetStream did not say is told, and no answer.
         """
-        name = came.subject.rpartition(".")[2]
-        number = int(name) if name.isdecimal() and len(name) <= NUMBER_DIGITS else 0
-        sent = self._pending.get(number)
+        token = came.subject.rpartition(".")[2]
+        sent = self._pending.get(token)
         if sent is None:
             return
         if came.headers and came.headers.get("Status") == NO_RESPONDERS:
-            del self._pending[number]
+            del self._pending[token]
             what = f"no stream takes {sent.subject!r}: it is gone, or was never made"
             sent.answer(Answer(Verdict.LATER, what))
             return
@@ -284,7 +284,7 @@ class Nats:
         if fault:
             self._problems["answers"] = f"what answers on {sent.subject!r} is not the stream that was to: {fault}"
             return
-        del self._pending[number]
+        del self._pending[token]
         if ack.error is not None:
             verdict = Verdict.NEVER if ack.error.err_code in TOO_LARGE else Verdict.LATER
             sent.answer(Answer(verdict, f"JetStream refuses it: {ack.error.description} ({ack.error.err_code})"))
@@ -326,9 +326,9 @@ class Nats:
 
     def _refuse(self, subject: str) -> None:
         """The server does not let the route publish to a subject: it answers nothing else."""
-        for number, sent in [*self._pending.items(), *((0, one) for one in self._core or ())]:
+        for token, sent in [*self._pending.items(), *(("", one) for one in self._core or ())]:
             if sent.subject.lower() == subject.lower():
-                self._pending.pop(number, None)
+                self._pending.pop(token, None)
                 sent.answer(Answer(Verdict.NEVER, f"the server does not permit to publish to {sent.subject!r}"))
 
     async def _note_closed(self) -> None:
