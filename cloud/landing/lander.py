@@ -15,28 +15,25 @@ from threading import Event
 import numpy as np
 import pyarrow as pa
 
-from cloud.landing.batch import count_numbers, to_links, to_table
 from cloud.landing.connect.subscriber import Subscriber
-from cloud.landing.file import LANDER_NAME, Row, join
+from cloud.landing.file import LANDER_NAME, Row
 from cloud.landing.folder import LandingFolder, SyncFailed
 from cloud.landing.health import HealthServer, Metrics
 from cloud.landing.held import Held, Piece
 from cloud.landing.manifest import Manifest
 from cloud.landing.publishes import Published
-from cloud.landing.remarks import Remarks, printable
+from cloud.landing.remarks import Notices
+from cloud.landing.rows import MessageRows
 from cloud.storage.place import open_storage
 from host.credentials import Credentials
 from host.errors import ConfigError
 from host.server import Server, parse_server
 from wire.backoff import Backoff
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
-from wire.bulk.column_batch import MalformedBatch, decode_batch
 from wire.codec import Packet
 from wire.codec.packets import Connack, Disconnect, Publish, Suback
 from wire.errors import Closed, WireError
-from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, decode_identity, decode_received, find_user_property
-from wire.link_numbers import VIA_PROPERTY, Via, decode_via, gateway_of_via
-from wire.properties import CONTENT_TYPE, USER_PROPERTY
+from wire.properties import CONTENT_TYPE
 from wire.reasons import SESSION_TAKEN_OVER, SUCCESS, UNSPECIFIED_ERROR, describe
 from wire.topics import check_topic_filter
 
@@ -184,16 +181,15 @@ class Lander:
         self._folder = folder
         self._subscription = f"$share/{group}/{topic_filter}"
         self._roll_s = roll_s
-        self._say_plain = say
+        self._notices = Notices(say)
         self._held = Held()
-        self._remarks = Remarks()
+        self._rows = MessageRows(folder.lander)
         self._subscriber: Subscriber | None = None
         self._accepted = False
         self._connected = False
         self._had_session = folder.last_number > 0
         self._barriers: dict[int, int] = {}  # packet identifier of a SUBSCRIBE: the file acknowledged before it
-        self._told: str | None = None
-        self._faults: dict[str, str] = {"connection": f"not connected to {server} yet"}
+        self._notices.expect("connection", f"not connected to {server} yet")
         self.metrics = Metrics()
         self._connecting = Pause()
         self._landing = Pause()
@@ -225,7 +221,7 @@ class Lander:
 
     def problems(self) -> list[str]:
         """Returns what keeps messages from landing now, a line each; any thread may ask."""
-        return list(self._faults.values())
+        return self._notices.problems()
 
     # The connection
 
@@ -236,11 +232,11 @@ class Lander:
         try:
             self._subscriber = Subscriber(self._server, self._credentials, self._folder.lander, self._subscription)
         except OSError as error:
-            self._complain(
+            self._notices.complain(
                 "connection", f"cannot reach {self._server}: {error.strerror or error}; trying again until it answers"
             )
         except ConfigError as error:
-            self._complain("connection", f"cannot log in: {error}; trying again")
+            self._notices.complain("connection", f"cannot log in: {error}; trying again")
 
     def _exchange(self, subscriber: Subscriber) -> bool:
         """Takes what comes within POLL_S, and writes what waits. Returns whether nothing came."""
@@ -285,7 +281,7 @@ class Lander:
             self._confirm(self._folder.last_number)
             if self._had_session:
                 self.metrics.lost_sessions.inc()
-                self._say(
+                self._notices.say(
                     f"{self._server} has no session of {self._folder.lander} any more: what it kept for this lander is "
                     "lost, and `gaps` shows the messages with identities"
                 )
@@ -297,29 +293,27 @@ class Lander:
         elif suback.reason_codes[0] >= UNSPECIFIED_ERROR:
             reason = describe(suback.reason_codes[0])
             text = f"{self._server} refuses {self._subscription}: {reason}; trying again until it accepts"
-            self._complain("connection", text)
+            self._notices.complain("connection", text)
             self._drop_connection()
         else:
             self._connected = True
-            self._told = None
-            self._faults.pop("connection", None)
+            self._notices.settle("connection")
             self.metrics.connected.set(1)
             self.metrics.connections.inc()
-            self._say(f"connected to {self._server}, subscribed to {self._subscription}")
+            self._notices.say(f"connected to {self._server}, subscribed to {self._subscription}")
 
     def _confirm(self, number: int) -> None:
         try:
             self._folder.confirm(number)
         except OSError as error:
-            self._say_once(f"cannot write to {self._folder.storage}: {error.strerror or error}")
+            self._notices.say_once(f"cannot write to {self._folder.storage}: {error.strerror or error}")
 
     def _lose(self, reason: str) -> None:
         if self._connected:
-            self._told = None
-            self._complain("connection", f"connection to {self._server} lost: {reason}")
+            self._notices.complain("connection", f"connection to {self._server} lost: {reason}", is_new=True)
         elif not self._accepted:
             text = f"{self._server} refuses the connection: {reason}; trying again until it accepts"
-            self._complain("connection", text)
+            self._notices.complain("connection", text)
         self._drop_connection()
 
     def _drop_connection(self) -> None:
@@ -350,78 +344,16 @@ class Lander:
     # The messages
 
     def _take_message(self, message: Publish) -> None:
-        if message.properties.get(CONTENT_TYPE) != COLUMN_BATCH or not self._take_batch(message):
-            row = self._row(message, message.payload, _vias(message))
-            is_own = row.seq == 0
-            if is_own and message.dup:
-                landed = self._folder.own.find(message.packet_identifier or 0, message.topic, message.payload)
-                row = row._replace(epoch=landed[0], seq=landed[1]) if landed else row
-            self._hold_message(row, message, [message.packet_identifier or 0] if is_own else [0])
-
-    def _take_batch(self, message: Publish) -> bool:
-        """Holds the messages of a column batch. False if it cannot be decoded: then it lands as it is."""
-        try:
-            batch = decode_batch(message.payload)
-        except MalformedBatch as error:
-            self._remarks.add("a column batch that cannot be decoded lands as it is", message.topic, error)
-            return False
-        vias = _vias(message)
-        is_of_route = not self._is_of_client(message, vias)
-        of_messages, of_batch = (vias[:1], vias[1:]) if is_of_route else ([], vias)
-        via = self._via_of_batch(message, of_messages[0], len(batch)) if of_messages else None
-        landed_ms = time.time_ns() // 1_000_000
-        rows = to_table(batch, landed_ms, message.qos, self._folder.lander, via, is_of_route=is_of_route)
-        if find_user_property(message.properties, IDENTITY_PROPERTY) is not None:
-            # A Holdfast gateway gave the batch a number: without a row it would look lost.
-            rows = join([rows, self._row(message, b"", of_batch)])
-        self._hold_message(rows, message, np.zeros(rows.num_rows, np.uint16))
-        return True
-
-    def _is_of_client(self, message: Publish, vias: list[str]) -> bool:
-        """Whether a client of a gateway made this batch, and no route.
-
-        A route's batch is first accepted by the gateway behind the link whose number it has; one of a client by the
-        gateway that then gave it a number as to any other message. Without this a client could put a statement of this
-        gateway's route into a batch, and the job would believe it.
-        """
-        try:
-            return bool(vias) and gateway_of_via(vias[0]) == self._provenance(message)[1]
-        except ValueError:
-            return False
-
-    def _via_of_batch(self, message: Publish, value: str, messages: int) -> Via | None:
-        """Returns the numbers of the link of the messages in a batch, None if they cannot be those."""
-        try:
-            via = decode_via(value)
-            if count_numbers(via) != messages:
-                raise ValueError(f"{count_numbers(via)} numbers for {messages} messages")
-        except ValueError as error:
-            self._remarks.add(f"{VIA_PROPERTY} of a batch left out", message.topic, error)
-            return None
-        return via
-
-    def _row(self, message: Publish, payload: bytes, vias: list[str]) -> Row:
-        """Returns the row of a message; its `seq` is 0 if it brings no identity."""
-        origin, epoch, seq = self._identify(message)
-        received_ms, gateway = self._provenance(message)
-        links, errors = to_links(vias)
-        for error in errors:
-            self._remarks.add(f"{VIA_PROPERTY} left out", message.topic, error)
-        return Row(
-            origin=origin,
-            epoch=epoch,
-            seq=seq,
-            received_ms=received_ms,
-            gateway=gateway,
-            landed_ms=time.time_ns() // 1_000_000,
-            topic=message.topic,
-            qos=message.qos,
-            retain=message.retain,
-            content_type=message.properties.get(CONTENT_TYPE),
-            payload=payload,
-            lander=self._folder.lander,
-            via=links,
-        )
+        is_batch = message.properties.get(CONTENT_TYPE) == COLUMN_BATCH
+        if is_batch and (rows := self._rows.of_batch(message)) is not None:
+            self._hold_message(rows, message, np.zeros(rows.num_rows, np.uint16))
+            return
+        row = self._rows.of_message(message)
+        is_own = row.seq == 0
+        if is_own and message.dup:
+            landed = self._folder.own.find(message.packet_identifier or 0, message.topic, message.payload)
+            row = row._replace(epoch=landed[0], seq=landed[1]) if landed else row
+        self._hold_message(row, message, [message.packet_identifier or 0] if is_own else [0])
 
     def _hold_message(self, rows: Row | pa.Table, message: Publish, packets: Sequence[int] | np.ndarray) -> None:
         identifiers = () if message.packet_identifier is None else (message.packet_identifier,)
@@ -431,23 +363,6 @@ class Lander:
         if not self._held.rows:
             self._first_at = time.monotonic()
         self._held.add(piece)
-
-    def _identify(self, message: Publish) -> tuple[str, int, int]:
-        text = find_user_property(message.properties, IDENTITY_PROPERTY)
-        if text is not None:
-            try:
-                return decode_identity(text)
-            except ValueError as error:
-                self._remarks.add(f"{IDENTITY_PROPERTY} is not an identity; the lander gives one", message.topic, error)
-        return self._folder.lander, 0, 0
-
-    def _provenance(self, message: Publish) -> tuple[int | None, str | None]:
-        text = find_user_property(message.properties, RECEIVED_PROPERTY)
-        try:
-            return decode_received(text) if text is not None else (None, None)
-        except ValueError as error:
-            self._remarks.add(f"{RECEIVED_PROPERTY} left out", message.topic, error)
-            return None, None
 
     # The landing
 
@@ -463,7 +378,7 @@ class Lander:
         if window == 0 or window != self._last_window or now - self._rolled_at > STALL_S:
             return False
         text = f"{self._server} sends at most {window} messages ahead of their acknowledgement: files stay small"
-        self._say_once(text)
+        self._notices.say_once(text)
         return True
 
     def _try_to_land(self) -> None:
@@ -472,7 +387,7 @@ class Lander:
         except OSError as error:
             self._landing.begin()
             self.metrics.failures.inc()
-            self._complain(
+            self._notices.complain(
                 "landing",
                 f"cannot land in {self._folder.storage}: {error.strerror or error}; "
                 f"{self._held.rows} messages stay unacknowledged until it works",
@@ -489,9 +404,9 @@ class Lander:
             self._subscriber.acknowledge(self._held.unacknowledged)
             if packets.any():
                 self._set_barrier(self._subscriber)
-        for remark in self._remarks.take():
-            self._say(remark)
-        self._say(f"landed {manifest.file}: {manifest.rows} messages, {manifest.bytes} bytes")
+        for remark in self._rows.remarks.take():
+            self._notices.say(remark)
+        self._notices.say(f"landed {manifest.file}: {manifest.rows} messages, {manifest.bytes} bytes")
         self._last_window = len(self._held.unacknowledged)
         self._rolled_at = time.monotonic()
         self._held.clear()
@@ -504,28 +419,9 @@ class Lander:
         self.metrics.held_bytes.set(self._held.memory)
 
     def _count_landed(self, manifest: Manifest) -> None:
-        self._faults.pop("landing", None)
+        self._notices.settle("landing", is_new=False)
         self.metrics.files.inc()
         self.metrics.messages.inc(manifest.rows)
         self.metrics.bytes.inc(manifest.bytes)
         self.metrics.last_landed.set_to_current_time()
         self._count_held()
-
-    def _complain(self, what: str, text: str) -> None:
-        """Says what is wrong, and has `problems` return it until it is over."""
-        self._faults[what] = printable(text)
-        self._say_once(text)
-
-    def _say(self, text: str) -> None:
-        self._say_plain(printable(text))
-
-    def _say_once(self, text: str) -> None:
-        """Says a line, but not twice in a row."""
-        if text != self._told:
-            self._told = text
-            self._say(text)
-
-
-def _vias(message: Publish) -> list[str]:
-    """Returns the values of `hf-via` in their order, the earliest link first."""
-    return [value for name, value in message.properties.get(USER_PROPERTY, ()) if name == VIA_PROPERTY]

@@ -1,6 +1,6 @@
-"""What is wrong with messages, for people: one line a kind, however many messages there are."""
+"""What a lander says to people: one line at a time, and one line a kind of fault, however many messages have it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 TEXT_MAX = 200  # characters of a text that came from outside
 LINE_MAX = 480
@@ -22,6 +22,50 @@ class Remarks:
         cases, self._cases = self._cases, {}
         for case, count in cases.values():
             yield case if count == 1 else f"{case}, and {count - 1} more"
+
+
+class Notices:
+    """The lines of a lander, and what is wrong until it is over.
+
+    Args:
+        say: prints a line.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told: str | None = None
+        self._faults: dict[str, str] = {}
+
+    def say(self, text: str) -> None:
+        """Says a line."""
+        self._say(printable(text))
+
+    def say_once(self, text: str) -> None:
+        """Says a line, but not twice in a row."""
+        if text != self._told:
+            self._told = text
+            self.say(text)
+
+    def expect(self, what: str, text: str) -> None:
+        """Has `problems` return a text until `settle`, without saying it."""
+        self._faults[what] = printable(text)
+
+    def complain(self, what: str, text: str, *, is_new: bool = False) -> None:
+        """Says what is wrong, if it is new in any case, and has `problems` return it until `settle`."""
+        self.expect(what, text)
+        if is_new:
+            self._told = None
+        self.say_once(text)
+
+    def settle(self, what: str, *, is_new: bool = True) -> None:
+        """Something works again. If that is new, the next complaint is said in any case."""
+        self._faults.pop(what, None)
+        if is_new:
+            self._told = None
+
+    def problems(self) -> list[str]:
+        """Returns what is wrong now, a line each; any thread may ask."""
+        return list(self._faults.values())
 
 
 def quoted(text: str) -> str:
