@@ -62,7 +62,7 @@ class Inbound:
         self._services = services
         self._config = config
         self._publisher = queue.publisher
-        self._asked = queue.asked
+        self._asked = queue.link.asked
         self._state = queue.state
         self._notes = notes
         self._client, self._remote, self._connack, _ = accepted
@@ -78,8 +78,8 @@ class Inbound:
             lambda _: None,  # a message of QoS 0 that cannot be taken ends no connection
             is_from_broker=True,
             copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
-            realtime=Realtime.MARKED if queue.is_to_gateway else Realtime.NONE,
-            conditions=None if queue.is_to_gateway or not config.incoming else Conditions(config.incoming),
+            realtime=Realtime.MARKED if queue.link.is_to_gateway else Realtime.NONE,
+            conditions=None if queue.link.is_to_gateway or not config.incoming else Conditions(config.incoming),
             begin_again=partial(self._remote.close, AGAIN),
         )
         self._counted = 0  # of the messages that the intake has taken

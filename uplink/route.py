@@ -23,7 +23,8 @@ from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
 from uplink.outlet.batch_cursor import payload_max
 from uplink.proxy.dialling import DiallingEnd
-from uplink.queue.route_queue import Outlet, RouteQueue
+from uplink.queue.route_lanes import Outlet
+from uplink.queue.route_queue import RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_5
@@ -67,7 +68,7 @@ class Route:
     ) -> None:
         self.config = config
         network = None if services is None else services.network
-        self.queue = queue or RouteQueue(config.name, log, gateway_name, config, network)
+        self.queue = queue or RouteQueue(config.name, log, gateway_name, config.queue_settings(gateway_name), network)
         self._notes = RouteNotes(log.folder, config.name)
         self._services = services
         packet_size = MAXIMUM_PACKET_SIZE if services is None else services.config.limits.maximum_packet_size
@@ -83,7 +84,7 @@ class Route:
         self._log = log
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         self._suspicion = Suspicion()
-        queue, not_made = self.queue, "" if config.states_every_s else self.queue.numbers[0].topic
+        queue, not_made = self.queue, "" if config.states_every_s else self.queue.lanes.numbers[0].topic
         self._statements = Statements(log, queue.consumer, queue.refusals, queue.state, not_made)
         losses = (LinkDown, sqlite3.Error)
         self._connections = Connections(f"{config.name} to {config.broker}", self.queue.state, self._backoff, *losses)
@@ -126,7 +127,7 @@ class Route:
             self._note_connected(accepted)
             if not connack.session_present:
                 self.queue.end_set_aside()
-                self.queue.owed.want_all()
+                self.queue.link.owed.want_all()
             window = RouteWindow(
                 client,
                 remote,
@@ -136,7 +137,9 @@ class Route:
                 session_present=connack.session_present,
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
-            sender = self.queue.sender = Sender(window, self._log, outlet, remote.close, self.queue.owed.cursor())
+            sender = self.queue.unqueued.sender = Sender(
+                window, self._log, outlet, remote.close, self.queue.link.owed.cursor()
+            )
             needs_subscriber = self.config.needs_subscriber
             begun = partial(self._note_answer, client)
             answers = Answers(
@@ -157,8 +160,8 @@ class Route:
                 inbound.pass_others_to(answers.handle)
             try:
                 resend = Resend(window, sender, self._log, self.queue, self._statements)
-                works = [resend.run(), self._statements.run(), self.queue.send_retained(sender)]
-                works += [lane.run(self._statements.wait_for) for lane in self.queue.numbers]
+                works = [resend.run(), self._statements.run(), self.queue.link.send_retained(sender)]
+                works += [lane.run(self._statements.wait_for) for lane in self.queue.lanes.numbers]
                 await _work_until(remote.ended, works)
             finally:
                 self._judge(client, remote, window, answers)
@@ -166,8 +169,8 @@ class Route:
                 sender.stop()
                 await answers.settle()
         finally:
-            self.queue.state.connected, self.queue.sender = False, None
-            self.queue.end_link()
+            self.queue.state.connected, self.queue.unqueued.sender = False, None
+            self.queue.link.end()
             self.queue.state.server = ""
             try:
                 if inbound is not None:
@@ -178,19 +181,19 @@ class Route:
 
     async def _outlet_for(self, client: BulkClientConnection) -> Outlet:
         """Returns what the sender fetches from, ready for another connection. Raises sqlite3.Error."""
-        queue = self.queue
-        if queue.keeper is not None:
-            await queue.keeper.look(is_connected=True)
-        await queue.begin_numbers(client.protocol_level)
+        lanes = self.queue.lanes
+        if lanes.keeper is not None:
+            await lanes.keeper.look(is_connected=True)
+        await lanes.begin(client.protocol_level)
         self._begin_pace(client)
-        if queue.batches is not None:
-            via_size = max([lane.longest_property() for lane in queue.numbers])
-            queue.batches.payload_max = payload_max(client.maximum_packet_size_peer, queue.batch_topic, via_size)
-        return queue.outlet
+        if lanes.batches is not None:
+            via_size = max([one.longest_property() for one in lanes.numbers])
+            lanes.batches.payload_max = payload_max(client.maximum_packet_size_peer, lanes.batch_topic, via_size)
+        return lanes.outlet
 
     def _begin_pace(self, client: BulkClientConnection) -> None:
-        if self.queue.lanes is not None:
-            self.queue.lanes.pace.begin(lambda: client.send_quota, client.send_quota)
+        if self.queue.lanes.pair is not None:
+            self.queue.lanes.pair.pace.begin(lambda: client.send_quota, client.send_quota)
 
     def _note_answer(self, client: BulkClientConnection) -> None:
         """The broker has answered messages."""
@@ -217,7 +220,7 @@ class Route:
 
     def _inbound(self, accepted: Accepted) -> Inbound | None:
         """Returns what takes the broker's messages, None if the route neither has nor had subscriptions."""
-        has_any = self.config.receives or self._notes.note.subscribed or self.queue.asked.filters
+        has_any = self.config.receives or self._notes.note.subscribed or self.queue.link.asked.filters
         if self._services is None or not has_any or accepted.client.protocol_level != MQTT_5:
             return None
         return Inbound(self._services, self.config, self.queue, self._notes, accepted, self._backoff, self._end)
@@ -241,7 +244,9 @@ class Route:
             return ""
         if self.config.receives:
             return NO_RECEIVING
-        has_batches = self.queue.batches is not None or any(flow.ranges for flow in self.queue.outgoing.flows.values())
+        has_batches = self.queue.lanes.batches is not None or any(
+            flow.ranges for flow in self.queue.outgoing.flows.values()
+        )
         return NO_BATCHES if has_batches else ""
 
     def _note_connected(self, accepted: Accepted) -> None:

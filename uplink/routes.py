@@ -11,9 +11,9 @@ from gateway.routes import RouteState, Services, Signal
 from gateway.store import Endings, MessageLog
 from host.pem import Validity
 from uplink.carry import export_backlog
+from uplink.config.queue import NOT_CONFIGURED
 from uplink.config.route import RouteConfig
 from uplink.connect.credentials import validities_of
-from uplink.foreign.config import queue_config
 from uplink.foreign.route import ForeignRoute
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue.route_queue import ROUTE_PREFIX, RouteQueue
@@ -64,7 +64,7 @@ class Routes:
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._serving = {config.name: self._route(config) for config in configs}
         for route in self._serving.values():
-            route.queue.change_filters(queue_config(route.config).sent, self._place_of(route.config.name).endings)
+            route.queue.change_filters(route.config.sent, self._place_of(route.config.name).endings)
         self._left: dict[str, RouteQueue] = {}
         for stream in self._places:
             self._find_left(stream)
@@ -144,12 +144,13 @@ class Routes:
             queue, config = queues.get(name), wanted.get(name)
             if config is not None and _stream(config) != self._stream_of.setdefault(name, _stream(config)):
                 if queue is not None:
-                    queue.change(None, self._place_of(name).endings)
+                    queue.change(NOT_CONFIGURED, self._place_of(name).endings)
                     self._start(self._leave(f"{name} before", self._stream_of[name], queue))
                 queue, self._stream_of[name] = None, _stream(config)
             if queue is not None:
                 place = self._place_of(name)
-                queue.change(None if config is None else queue_config(config), place.endings)
+                settings = NOT_CONFIGURED if config is None else config.queue_settings(self._gateway_name)
+                queue.change(settings, place.endings)
                 if place.services and _has_neighbour(before.get(name)) and not _has_neighbour(config):
                     place.services.copies.of(queue.publisher.client_id).clear()
             if config is not None:

@@ -27,7 +27,7 @@ async def main(folder: Path, port: int, keys: str = "{}", wish: str = "", qos: s
     route = Route(msgspec.convert({"name": "central", **usual, **further}, RouteConfig), "gateway-1", log)
     running = asyncio.create_task(route.run())
     if wish == "evicts":
-        while len(route.queue.cursor.flight.positions()) < 10:
+        while len(route.queue.lanes.live.flight.positions()) < 10:
             await asyncio.sleep(0.01)
         await log.eviction.evict(4, 0)
         print("evicted", flush=True)

@@ -182,7 +182,7 @@ async def test_statements_that_wait_while_the_route_changes_hold_up_no_message_w
         return None if publish.topic.startswith(STATEMENT_TOPICS) else 0
 
     def is_through(routes: Routes, log: MessageLog) -> bool:
-        return all(cursor.position == log.head for cursor in routes.queues()[0].cursors)
+        return all(cursor.position == log.head for cursor in routes.queues()[0].lanes.cursors)
 
     async with scripted_broker(puback=keep_statements) as broker:
         keys = {"statement_interval_s": STATING, "needs_subscriber": True}

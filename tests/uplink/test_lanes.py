@@ -353,8 +353,8 @@ async def test_messages_that_no_filter_matches_any_more_leave_both_lanes(tmp_pat
     async with scripted_broker() as broker, opened(tmp_path) as log:
         endings = Endings(log)
         route = Route(live_first(broker.port, filters=("keep",)), "gateway-1", log)
-        assert route.queue.keeper is not None
-        await route.queue.keeper.look(is_connected=True)
+        assert route.queue.lanes.keeper is not None
+        await route.queue.lanes.keeper.look(is_connected=True)
         route.queue.change_filters(("keep",), endings)
         async with serving(route):
             await append(log, range(9, 11), "keep")

@@ -51,7 +51,7 @@ async def test_what_goes_after_a_restart_with_other_filters_is_not_named_as_left
             await publish_from(log, "x", range(11, LAST), topic="b")
             async with serving(route):
                 await until(lambda: ("x", 10) in identities(broker))
-                await until(lambda: route.queue.cursor.count >= acknowledged)  # a statement counts too
+                await until(lambda: route.queue.lanes.live.count >= acknowledged)  # a statement counts too
                 if acknowledged == len(TAKEN):
                     broker.drop_clients()
                     await until(lambda: named_by(broker) >= {3, 4, 7, 8})
@@ -67,7 +67,7 @@ async def test_what_goes_after_a_restart_with_other_filters_is_not_named_as_left
         async with opened(again) as log:
             filters = route_config(broker.port, filters=("a", "b"), statement_interval_s=STATING)
             route = route_to(broker, log, filters=("a", "b"), statement_interval_s=STATING)
-            route.queue.change(filters, Endings(log))
+            route.queue.change(filters.queue_settings("gateway-1"), Endings(log))
             await publish_from(log, "x", range(LAST, LAST + 1), topic="c")
             await publish_from(log, "x", range(LAST + 1, LAST + 2))
             async with serving(route):

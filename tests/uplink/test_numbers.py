@@ -575,7 +575,7 @@ async def test_messages_that_other_filters_take_later_are_not_named_as_left_out(
         await publish_from(log, "x", range(3, 5), topic="b")
         await publish_from(log, "x", range(5, 7), topic="c")
         changed = route_config(broker.port, filters=("a", "b"), statement_interval_s=STATING)
-        route.queue.change(changed, Endings(log))
+        route.queue.change(changed.queue_settings("gateway-1"), Endings(log))
         async with serving(route):
             await until(lambda: bool(broker.publishes) and identities(broker)[-1:] == [("x", 4)])
             broker.drop_clients()

@@ -231,10 +231,10 @@ async def test_messages_of_qos_0_are_selected_and_shaped_as_the_others(tmp_path:
     async with scripted_broker() as broker, opened(tmp_path) as log:
         route = Route(config(broker.port, rule, qos0="online"), "gateway-1", log)
         async with serving(route):
-            await until(lambda: route.queue.state.connected and route.queue.sender is not None)
-            assert route.queue.cursor.offered is not None
+            await until(lambda: route.queue.state.connected and route.queue.unqueued.sender is not None)
+            assert route.queue.lanes.live.offered is not None
             for number in range(5):
-                route.queue.cursor.offered(Message("telemetry/a", b"%d" % number, 0))
+                route.queue.lanes.live.offered(Message("telemetry/a", b"%d" % number, 0))
             await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 3)
     assert [(one.topic, int(one.payload), one.qos) for one in broker.publishes[0]] == [
         ("plant/telemetry/a", number, 0) for number in (0, 2, 4)
@@ -267,7 +267,7 @@ async def test_a_backlog_file_has_all_messages_as_they_are_stored(tmp_path: Path
         await fill(log, range(1, 12), qos=2)
         assert await routes.export("central", path) == 11
     async with opened(tmp_path / "to") as log:
-        cursor = Route(config(absent), "gateway-2", log).queue.cursor
+        cursor = Route(config(absent), "gateway-2", log).queue.lanes.live
         await Imports(log.folder, log, lambda message: [message], lambda _: True).import_file(path)
         found = [one.message for one in await cursor.fetch_now(100)]
     assert [(one.topic, one.seq, one.qos) for one in found] == [("telemetry/a", number, 2) for number in range(1, 12)]

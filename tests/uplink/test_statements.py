@@ -117,7 +117,7 @@ async def test_mosquitto_with_a_list_of_topics_ends_no_connection_over_a_second_
 
 async def goes_on_over_a_restart(route: Route, log: MessageLog, broker: Mosquitto) -> None:
     await publish_from(log, "x", range(1, 11))
-    await until(lambda: log.head == route.queue.cursor.position)
+    await until(lambda: log.head == route.queue.lanes.live.position)
     broker.stop()
     broker.start()
     await is_refused(route)
@@ -188,7 +188,8 @@ async def test_a_route_that_makes_no_statements_any_more_drops_those_that_the_br
             await connect_again(broker)
             await is_refused(route)
         before = len(broker.publishes)
-        route.queue.change(config := route_config(broker.port), Endings(log))
+        config = route_config(broker.port)
+        route.queue.change(config.queue_settings("gateway-1"), Endings(log))
         route = Route(config, "gateway-1", log, route.queue)
         async with serving(route):
             await send(broker, log, 2)

@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from uplink.config.route import RouteConfig
@@ -20,6 +20,7 @@ FILTERS = st.lists(st.sampled_from([*LEVELS, "+", "#"]), min_size=1, max_size=3)
 
 
 @given(FILTERS, FILTERS)
+@example("/#", "+")
 def test_two_filters_are_refused_if_a_topic_name_matches_both(first: str, second: str) -> None:
     errors = list(RouteConfig.errors_in({"direction": "in", "subscribe": (first, second)}))
     is_refused = any("match the same topic names" in text for key, text in errors if key == "subscribe")

@@ -72,8 +72,8 @@ async def test_both_lanes_of_a_route_share_a_limit(tmp_path: Path) -> None:
         async with running_broker(tmp_path, topic=topic) as broker:
             route = Route(config, "gateway-1", broker.log)
             await route.queue.watch.count()
-            assert route.queue.keeper is not None
-            await route.queue.keeper.look(is_connected=True)
+            assert route.queue.lanes.keeper is not None
+            await route.queue.lanes.keeper.look(is_connected=True)
             await store(broker.log, "a", count=2)
             await route.queue.watch.count()
             assert (route.queue.state.backfill_messages, route.queue.state.backlog_messages) == (3, 5)

@@ -38,8 +38,8 @@ async def export_backlog(queue: RouteQueue, log: MessageLog, gateway_name: str, 
     """
     export = _Export(queue, log, path)
     header = Header(secrets.token_hex(16), gateway_name, queue.name, int(time.time() * 1000))
-    if queue.batches is not None:
-        queue.batches.give_back()
+    if queue.lanes.batches is not None:
+        queue.lanes.batches.give_back()
     try:
         await asyncio.to_thread(export.open, header)
         return await export.run()
@@ -60,7 +60,7 @@ class _Export:
         self._writer = BacklogWriter(self._path, header)
 
     async def run(self) -> int:
-        cursors, head = self._queue.cursors, self._log.head
+        cursors, head = self._queue.lanes.cursors, self._log.head
         handed_out: dict[LaneCursor, list[int]] = {cursor: [] for cursor in cursors}
         try:
             with self._queue.unselected():

@@ -8,6 +8,7 @@ import msgspec
 from gateway.links import LinkSettings
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, Hops, Mode, NonEmpty, SelectConfig, ZoneName
 from host.server import parse_server
+from uplink.config.queue import INFLIGHT_WINDOW_MAX, STATEMENT_INTERVAL_S, QueueNeighbour, QueueSettings
 from uplink.config.schedule import check_window
 from uplink.config.tls import RouteTlsConfig
 from uplink.shape import ShapeConfig
@@ -15,8 +16,6 @@ from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
-INFLIGHT_WINDOW_MAX = 65535
-"""Packet identifiers of one connection [MQTT-2.2.1]."""
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 BATCH_BYTES_MAX = 8 << 20
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
@@ -191,7 +190,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     max_bytes_per_origin: Count | None = None
     """The most bytes of these, counted as for `[queue]`."""
 
-    statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = 600
+    statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = STATEMENT_INTERVAL_S
     """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on and left
     out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
     broker has to let the route [publish them](../how-to/next-broker.md#statements); if it does not take one, none goes
@@ -251,11 +250,36 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         """Whether the route has subscriptions at the broker."""
         return bool(self.subscribe) or self.neighbour is not None
 
-    @property
-    def batch_limits(self) -> tuple[int, int, int]:
-        """The most messages and bytes in a batch, and how many milliseconds a message waits for others."""
-        age_ms = BATCH_AGE_MS if self.batch_max_age_ms is None else self.batch_max_age_ms
-        return self.batch_max_messages or BATCH_MESSAGES, self.batch_max_bytes or BATCH_BYTES, age_ms
+    def queue_settings(self, gateway: str) -> QueueSettings:
+        """Returns what the route's queue goes by, at the gateway of this name."""
+        neighbour, batch_limits = None, None
+        if self.neighbour is not None:
+            side = self.link_settings(gateway).side(self.client_id(gateway))
+            is_gateway = self.neighbour.name is not None
+            neighbour = QueueNeighbour(side, is_gateway, self.neighbour.mode == "active-passive")
+        if self.framing == "batch":
+            age_ms = BATCH_AGE_MS if self.batch_max_age_ms is None else self.batch_max_age_ms
+            batch_limits = self.batch_max_messages or BATCH_MESSAGES, self.batch_max_bytes or BATCH_BYTES, age_ms
+        return QueueSettings(
+            self.broker,
+            self.sent,
+            tuple(self.shape),
+            tuple(self.outgoing),
+            neighbour,
+            self.qos0,
+            self.order,
+            self.backfill_weight,
+            self.backfill_rate,
+            self.inflight_window,
+            self.batch_topic,
+            batch_limits,
+            self.states_every_s,
+            self.max_messages,
+            self.max_bytes,
+            self.max_age_s,
+            self.max_messages_per_origin,
+            self.max_bytes_per_origin,
+        )
 
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -325,7 +349,10 @@ def _overlap(first: str, second: str) -> bool:
             return True
         if level != other and "+" not in (level, other):
             return False
-    longer = max(levels, others, key=len)[min(len(levels), len(others)) :]
+    shorter = min(len(levels), len(others))
+    longer = max(levels, others, key=len)[shorter:]
+    if longer == ["#"] and shorter == 1 and "" in (levels[0], others[0]):
+        return False  # only "" would match "/#" and "+", and no topic name is empty [MQTT-4.7.3-1]
     return longer in ([], ["#"])  # "a/#" matches "a" too
 
 

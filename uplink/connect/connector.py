@@ -325,7 +325,7 @@ class Connector:
     @property
     def _receives(self) -> bool:
         """Whether the route has subscriptions, or had some in its session."""
-        return self._config.receives or bool(self._notes.note.subscribed or self._queue.asked.filters)
+        return self._config.receives or bool(self._notes.note.subscribed or self._queue.link.asked.filters)
 
     async def _try_once(
         self,

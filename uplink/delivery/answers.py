@@ -80,7 +80,7 @@ class Answers:
         self._statements = statements
         self._looking: set[asyncio.Task[None]] = set()
         self._refusals = queue.refusals
-        self._lanes = queue.lanes
+        self._lanes = queue.lanes.pair
         self._state = queue.state
         self._backoff = backoff
         self._answered = answered
@@ -108,7 +108,7 @@ class Answers:
             if code == QUOTA_EXCEEDED:
                 self._send_later([packet.packet_identifier], f"the broker says {describe(code)}")
             elif code == NO_MATCHING_SUBSCRIBERS and self._has_to_wait(packet):
-                if self._queue.is_to_gateway:
+                if self._queue.link.is_to_gateway:
                     looking = asyncio.get_running_loop().create_task(self._wait_if_always_carried(packet))
                     self._looking.add(looking)
                     looking.add_done_callback(self._looking.discard)
@@ -188,7 +188,7 @@ class Answers:
         except sqlite3.Error as error:
             self._remote.close(f"a message that no client wants cannot be read: {error}")
             return
-        if message is not None and self._queue.is_always(message):
+        if message is not None and self._queue.link.is_always(message):
             self._wait_for_subscriber(packet)
         else:
             self._acknowledge(packet.TYPE, [packet.packet_identifier])

@@ -90,7 +90,7 @@ class RouteWindow(Window):
         if self._comes_from_there(message):
             return False
         if self.is_retained(packet_identifier):
-            shaped = self._queue.shape_retained(message) if self.protocol.takes_retain else None
+            shaped = self._queue.lanes.shaping.shape_retained(message) if self.protocol.takes_retain else None
             if shaped is None:
                 return False
             message = shaped
@@ -128,7 +128,7 @@ class RouteWindow(Window):
         return properties_of
 
     def publish_together(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> bool:
-        if self._queue.batches is not None:
+        if self._queue.lanes.batches is not None:
             return False
         messages = [one.message for one in deliveries] if self._next_hop or self._statements.are_refused else []
         if any(self._comes_from_there(one) or self._statements.is_refused(one.topic) for one in messages):
@@ -137,10 +137,10 @@ class RouteWindow(Window):
 
     def take(self, deliveries: Sequence[Delivery]) -> list[Work]:
         self._statements.note_sent((one.position, one.message.topic) for one in deliveries)
-        numbers = self._queue.numbers_of(deliveries[0].packet_identifier)
+        numbers = self._queue.lanes.numbers_of(deliveries[0].packet_identifier)
         if not numbers.is_stating:
             return []
-        if self._queue.batches is None:  # it has counted them
+        if self._queue.lanes.batches is None:  # it has counted them
             unix_ms = time.time() * 1000
             numbers.count(
                 (message, number)
@@ -153,12 +153,12 @@ class RouteWindow(Window):
         if qos == 2:
             vias = [self.outgoing.flows[identifier].via for identifier in identifiers]
             return [encode_via_property(via) for via in vias] if all(vias) else ()
-        numbers = self._queue.numbers_of(identifiers[0])
+        numbers = self._queue.lanes.numbers_of(identifiers[0])
         return numbers.vias([delivery.number for delivery in deliveries]) if numbers.is_open else ()
 
     @property
     def run_qos_max(self) -> int:
-        is_stating = any(lane.is_stating for lane in self._queue.numbers)
+        is_stating = any(lane.is_stating for lane in self._queue.lanes.numbers)
         return 0 if is_stating else 1  # statements count each message, and QoS 2 needs a flow for each
 
     def publish_run(self, run: DeliveryRun) -> bool:
@@ -167,7 +167,7 @@ class RouteWindow(Window):
         identifiers = run.packet_identifiers
         if not self.outgoing.flows.keys().isdisjoint(identifiers):
             return False
-        batch, columns, numbers = run.batch, run.columns(), self._queue.numbers_of(identifiers[0])
+        batch, columns, numbers = run.batch, run.columns(), self._queue.lanes.numbers_of(identifiers[0])
         if any(topic.startswith(STATEMENT_TOPICS_BYTES) for topic in set(columns.topics)):
             return False  # `take` notes them
         encoded, longest = encode_run(
@@ -203,7 +203,7 @@ class RouteWindow(Window):
         Raises TooManyRefused.
         """
         try:
-            return self._queue.shape(message)
+            return self._queue.lanes.shaping.shape(message)
         except CannotShape as error:
             self._queue.refusals.set_aside(position, str(error), via)
             return None
@@ -225,13 +225,13 @@ class RouteWindow(Window):
         """Returns the QoS 2 message with a batch of shaped messages of a flow, each given with its position."""
         pieces: list[Piece] = [Delivery(position, 0, message, False, 2) for position, message in members]
         via = part_of_via(flow.via, flow.positions, {position for position, _ in members})
-        return batch_publish(self._queue.batch_topic, encode(pieces).encode(), 2, pieces, via)
+        return batch_publish(self._queue.lanes.batch_topic, encode(pieces).encode(), 2, pieces, via)
 
     def is_batch(self, packet_identifier: int) -> bool:
         """Whether the message with a packet identifier in flight carries a batch."""
         if flow := self.outgoing.flows.get(packet_identifier):
             return bool(flow.ranges)
-        batches = self._queue.batches
+        batches = self._queue.lanes.batches
         return batches is not None and packet_identifier not in self.resent and batches.is_batch(packet_identifier)
 
     def split(self, packet_identifier: int) -> bool:
@@ -244,8 +244,8 @@ class RouteWindow(Window):
             self.to_split.append(flow)
             self._queue.refusals.is_due.set()
             return True
-        assert self._queue.batches is not None
-        return self._queue.batches.split(packet_identifier)
+        assert self._queue.lanes.batches is not None
+        return self._queue.lanes.batches.split(packet_identifier)
 
     def place_of(self, packet_identifier: int) -> tuple[int, str]:
         """Returns position and number of the link of a message in flight, by packet identifier. Raises KeyError."""
@@ -255,8 +255,8 @@ class RouteWindow(Window):
             return one.position, one.row.via
         if packet_identifier in self._given:
             return 0, ""
-        position, number = self._queue.outlet.place_of(packet_identifier)
-        return position, self._queue.numbers_of(packet_identifier).via(number)
+        position, number = self._queue.lanes.outlet.place_of(packet_identifier)
+        return position, self._queue.lanes.numbers_of(packet_identifier).via(number)
 
     def statement_topic(self, packet_identifier: int) -> str:
         """Returns the topic of the statement with a packet identifier in flight, "" if that is another message."""
@@ -302,7 +302,7 @@ class RouteWindow(Window):
         self._note_acknowledged()
 
     def _note_acknowledged(self) -> None:
-        for lane in self._queue.numbers:
+        for lane in self._queue.lanes.numbers:
             lane.note_acknowledged()
 
     def _set_aside(self, packet_identifier: int | None, reason: str, dup: bool) -> bool:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, NonEmpty, errors_in_filter
-from uplink.config.route import RouteConfig
+from uplink.config.queue import STATEMENT_INTERVAL_S, QueueSettings
 from uplink.config.tls import RouteTlsConfig
 from uplink.foreign import names
 from uplink.foreign.balance import BalanceMode, Receivers
@@ -188,6 +188,28 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     def wanted(self) -> list[tuple[str, int]]:
         """The topic filters of what the route imports, each with the QoS that its messages have here."""
         raise NotImplementedError
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """The topic filters of the messages that the route exports."""
+        return self.filters
+
+    def queue_settings(self, _gateway: str) -> QueueSettings:
+        """Returns what the route's queue goes by. It notes what the route leaves out as others do; statements of that
+        are not made.
+        """
+        return QueueSettings(
+            self.servers[0],
+            self.sent,
+            tuple(self.shape),
+            qos0=self.qos0,
+            order="strict",
+            inflight_window=self.inflight_window,
+            states_every_s=STATEMENT_INTERVAL_S if self.sent else 0,
+            max_messages=self.max_messages,
+            max_bytes=self.max_bytes,
+            max_age_s=self.max_age_s,
+        )
 
     @property
     def is_encrypted(self) -> bool:
@@ -391,20 +413,3 @@ def _errors_in_pattern(values: dict[str, Any], dialect: Dialect) -> Iterator[tup
             Names(dialect).patterns_of(topic_filter)
         except NoName as error:
             yield "topic", str(error)
-
-
-def queue_config(config: RouteConfig | ForeignConfig) -> RouteConfig:
-    """Returns what a route's queue goes by: of a route to a foreign system the keys that it shares with others."""
-    if isinstance(config, RouteConfig):
-        return config
-    return RouteConfig(
-        config.name,
-        config.servers[0],
-        filters=config.filters,
-        shape=config.shape,
-        qos0=config.qos0,
-        inflight_window=config.inflight_window,
-        max_messages=config.max_messages,
-        max_bytes=config.max_bytes,
-        max_age_s=config.max_age_s,
-    )

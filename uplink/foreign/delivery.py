@@ -55,7 +55,7 @@ class Export:
         self._names = config.names
         self._receivers = receivers
         self._state = queue.state
-        self._outlet = queue.outlet
+        self._outlet = queue.lanes.outlet
         self._news, self._room = Signal(), Signal()
         self._unanswered: dict[int, Delivery] = {}
         self._beside = 0  # messages in flight that are not the cursor's
@@ -209,7 +209,7 @@ class Export:
             answered(answer)
 
         try:
-            await self._transport.send(self._parcel(self._queue.shape(message)), note)
+            await self._transport.send(self._parcel(self._queue.lanes.shaping.shape(message)), note)
         except (NoName, CannotCarry, CannotShape) as error:
             note(Answer(Verdict.NEVER, str(error)))
 

@@ -12,7 +12,7 @@ from gateway.store import MessageLog, drops
 from host.errors import ConfigError
 from uplink.connect.connections import Connections, wait_until
 from uplink.connect.credentials import Credentials
-from uplink.foreign.config import ForeignConfig, queue_config
+from uplink.foreign.config import ForeignConfig
 from uplink.foreign.delivery import Export
 from uplink.foreign.imports import Import
 from uplink.foreign.kinds import transport_for
@@ -51,7 +51,7 @@ class ForeignRoute:
     ) -> None:
         self.config = config
         is_new = queue is None
-        self.queue = queue or RouteQueue(config.name, log, gateway_name, queue_config(config))
+        self.queue = queue or RouteQueue(config.name, log, gateway_name, config.queue_settings(gateway_name))
         self._drop_up_to = log.head if is_new and config.start == "anew" else 0
         self._gateway_name = gateway_name
         self._log = log
@@ -79,7 +79,7 @@ class ForeignRoute:
         try:
             await transport.connect()
             queue.begin_link(None)
-            await queue.begin_numbers(MQTT_3_1_1)  # there are no properties for them
+            await queue.lanes.begin(MQTT_3_1_1)  # there are no properties for them
             export = Export(self.config, queue, self._log, transport, self._receivers, self._backoff)
             self._connections.note_connected(transport.server)
             if not state.stands:
@@ -97,7 +97,7 @@ class ForeignRoute:
                     await imports.stop()
         finally:
             state.connected, state.server, state.receive_problem = False, "", ""
-            queue.end_link()
+            queue.link.end()
             await transport.close()
         raise TransportDown(transport.ended.result())
 
@@ -105,7 +105,7 @@ class ForeignRoute:
         """Drops what waited at the start, if that is configured. Raises sqlite3.Error."""
         last, self._drop_up_to = self._drop_up_to, 0
         if last:
-            for cursor in self.queue.cursors:
+            for cursor in self.queue.lanes.cursors:
                 await cursor.discard_oldest(
                     lambda _: True, lambda message: drops.UNROUTED if message.position <= last else None
                 )

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from gateway.routes import Message, Slice
 from gateway.store import Delivery, DeliveryRun, LaneCursor, MessageLog, Piece, drops
-from uplink.config.route import RouteConfig
 from uplink.numbers import LinkNumbers, numbered
 from uplink.outlet.batch import PROPERTIES, BatchPacker, PackedBatch, behind, encode, first_of, messages_in
 from uplink.outlet.shaped_cursor import ShapedCursor
@@ -67,7 +66,8 @@ class BatchCursor:
         cursor: hands out the messages.
         log: where it is noted that a message has expired.
         topic: the topic name of the batches.
-        config: the route.
+        limits: the most messages and bytes in a batch, and the milliseconds that a message waits for others.
+        most: how many batches may be in flight.
         numbers: gives the messages of this lane their numbers of the link.
 
     ``payload_max`` is how many bytes of payload the next broker takes.
@@ -76,7 +76,13 @@ class BatchCursor:
     durable = True
 
     def __init__(
-        self, cursor: LaneCursor | ShapedCursor, log: MessageLog, topic: str, config: RouteConfig, numbers: LinkNumbers
+        self,
+        cursor: LaneCursor | ShapedCursor,
+        log: MessageLog,
+        topic: str,
+        limits: tuple[int, int, int],
+        most: int,
+        numbers: LinkNumbers,
     ) -> None:
         self.consumer = cursor.consumer
         self.payload_max = SIZE_MAX
@@ -84,8 +90,8 @@ class BatchCursor:
         self._log = log
         self._topic = topic
         self._numbers = numbers
-        self._most = batches_in_flight(config)
-        self._packer = BatchPacker(*config.batch_limits)
+        self._most = most
+        self._packer = BatchPacker(*limits)
         self._batches: dict[int, _Batch] = {}
         self._again: list[int] = []  # batches to hand out again, in their order
         self._latest = 0  # the number given last
@@ -261,9 +267,9 @@ def payload_max(packet_size_max: int, topic: str, via_size: int) -> int:
     return packet_size_max - HEADER_SIZE - len(topic.encode()) - properties_size
 
 
-def batches_in_flight(config: RouteConfig) -> int:
+def batches_in_flight(inflight_window: int) -> int:
     """Returns how many batches of a route may be in flight."""
-    return min(config.inflight_window, BATCHES_MOST)
+    return min(inflight_window, BATCHES_MOST)
 
 
 def _now_ms() -> int:

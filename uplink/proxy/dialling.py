@@ -9,7 +9,7 @@ may have, those of a connection's beginning in its note, and later ones in the s
 ::
 
     Network ─ changes ─► DiallingEnd ─ SUBSCRIBE, UNSUBSCRIBE ─► Requests ─► neighbour
-    RouteQueue.hear ◄── Inbound ◄────── $holdfast/interest ───────────────── neighbour
+    RouteLink.hear ◄─── Inbound ◄────── $holdfast/interest ───────────────── neighbour
 """
 
 import logging
@@ -90,7 +90,7 @@ class DiallingEnd:
         self._problem = problem
         self._copies = copies
         self._copies.told = self._told
-        self._heard = queue.interest
+        self._heard = queue.link.interest
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
         self._is_passive = copies.go_with_connection = self._neighbour.mode == "active-passive"
@@ -129,7 +129,7 @@ class DiallingEnd:
     @property
     def cursor(self) -> Cursor:
         """Hands out the messages for the neighbour."""
-        return self._queue.cursor
+        return self._queue.lanes.live
 
     @property
     def wanted_count(self) -> int:
@@ -279,7 +279,7 @@ class DiallingEnd:
         """
         if topic == INTEREST_TOPIC:
             self._counters.announcements_received += 1
-            return self._queue.hear(payload)
+            return self._queue.link.hear(payload, self._queue.lanes.cursors, self._queue.endings)
         if topic == LINKS_TOPIC:
             self._counters.link_states_received += 1
             self._network.hear_links(self, payload)
@@ -287,11 +287,11 @@ class DiallingEnd:
 
     def flood(self, message: Message) -> None:
         """Sends a real-time message to the neighbour, unless it is for the side that it came from."""
-        self._counters.messages_flooded += self._queue.flood(message)
+        self._counters.messages_flooded += self._queue.unqueued.flood(message)
 
     def set_aside(self, *, is_aside: bool) -> None:
         """Carries nothing from now on but what waits, or carries messages again."""
-        self._queue.set_aside(is_aside=is_aside)
+        self._queue.link.set_aside(self._queue.lanes.live, is_aside=is_aside)
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Asks for what is newly wanted here, then ends what no longer is."""
@@ -371,7 +371,7 @@ class DiallingEnd:
         added = [one for one in added if one not in self._refused]
         self._expected.update(dict.fromkeys(added))
         if self.theirs is None:
-            self._queue.asked.add(added)
+            self._queue.link.asked.add(added)
         for topic_filter in removed:
             del self._expected[topic_filter]
         self._requests.subscribe(added)

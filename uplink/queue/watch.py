@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from gateway.routes import Message, RouteState
 from gateway.store import Backlog, LaneCursor, MessageLog, OriginShares, ReasonToDrop, drops, skip_ahead
-from uplink.config.route import RouteConfig
+from uplink.config.queue import QueueSettings
 from uplink.outlet.keeper import LaneKeeper
 
 INTERVAL_S = 1.0  # between two looks at the oldest message
@@ -52,7 +52,7 @@ class BacklogWatch:
             estimate, and its bytes are those counted so far.
         log: the gateway's store.
         cursors: the route's, which count: the backfill's first, if there is one.
-        config: the route, with its limits; None for one that is not configured, and keeps everything.
+        settings: the route's, with its limits.
         keeper: says what is backfill, if there is one.
         leaves_out: whether the route's rules leave a message out, None: it has no such rules.
         link_drops: why a message does not go over a link to a neighbour; None: all go.
@@ -63,7 +63,7 @@ class BacklogWatch:
         state: RouteState,
         log: MessageLog,
         cursors: Sequence[LaneCursor],
-        config: RouteConfig | None,
+        settings: QueueSettings,
         keeper: LaneKeeper | None = None,
         leaves_out: Callable[[Message], bool] | None = None,
         link_drops: ReasonToDrop | None = None,
@@ -71,17 +71,15 @@ class BacklogWatch:
         self._state = state
         self._log = log
         self._cursors = cursors
-        self._config = config
+        self._settings = settings
         self._keeper = keeper
         self._damaged = log.counters.messages_dropped[drops.DAMAGED]
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
         self._rate = Rate()
-        has_origin_limits = config is not None and (config.max_messages_per_origin or config.max_bytes_per_origin)
         origins: OriginShares | None = None
-        if config is not None and has_origin_limits:
-            origins = OriginShares(config.max_messages_per_origin, config.max_bytes_per_origin)
-        self._has_limits = config is not None and bool(config.max_age_s)
+        if settings.max_messages_per_origin or settings.max_bytes_per_origin:
+            origins = OriginShares(settings.max_messages_per_origin, settings.max_bytes_per_origin)
         self.select(leaves_out, link_drops)
         topics = cursors[-1].tally.topics
         for cursor in cursors:
@@ -92,7 +90,7 @@ class BacklogWatch:
     def select(self, leaves_out: Callable[[Message], bool] | None, link_drops: ReasonToDrop | None = None) -> None:
         """Leaves these messages out from now on, and drops those, besides those beyond the limits."""
         self._link_drops = link_drops
-        limits = self._reason_to_drop if self._has_limits or link_drops is not None else None
+        limits = self._reason_to_drop if self._settings.max_age_s or link_drops is not None else None
         for cursor in self._cursors:
             cursor.drop_by(limits, leaves_out)
 
@@ -175,11 +173,10 @@ class BacklogWatch:
     def _is_within_limits(self, backlog: Backlog) -> bool:
         for shares in self._cursors[-1].tally.shares:  # those of all lanes
             backlog = Backlog(backlog.messages - shares.excess.messages, backlog.bytes - shares.excess.bytes)
-        config = self._config
-        return config is None or not backlog.exceeds(config.max_messages, config.max_bytes)
+        return not backlog.exceeds(self._settings.max_messages, self._settings.max_bytes)
 
     def _reason_to_drop(self, message: Message) -> str | None:
-        max_age_s = None if self._config is None else self._config.max_age_s
+        max_age_s = self._settings.max_age_s
         if max_age_s is not None and message.received_ms < (time.time() - max_age_s) * 1000:
             return drops.EXPIRED
         return None if self._link_drops is None else self._link_drops(message)

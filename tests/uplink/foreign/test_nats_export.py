@@ -428,7 +428,7 @@ async def test_a_route_that_starts_anew_drops_what_waited_with_a_range(tmp_path:
             await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
             former = ForeignRoute(nats_config(server), "gateway-1", broker.log)
             await append(broker.log, range(1, 4))
-            former.queue.cursor.close()
+            former.queue.lanes.live.close()
             route = ForeignRoute(nats_config(server, start="anew"), "gateway-1", broker.log)
             async with serving(route):
                 await append(broker.log, range(4, 6))
@@ -443,8 +443,8 @@ async def test_flows_of_a_route_that_led_to_an_mqtt_broker_end_with_their_messag
             await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
             route = ForeignRoute(nats_config(server), "gateway-1", broker.log)
             await append(broker.log, range(1, 6))
-            deliveries = await route.queue.cursor.fetch_now(3)
-            await route.queue.outgoing.begin(route.queue.cursor, deliveries, ())
+            deliveries = await route.queue.lanes.live.fetch_now(3)
+            await route.queue.outgoing.begin(route.queue.lanes.live, deliveries, ())
             async with serving(route):
                 await has_messages(client, "S", 5)
                 await until(lambda: not route.queue.outgoing.flows)

@@ -183,7 +183,7 @@ class Site:
             if session.link is not None:
                 yield session.cursor.filters
         for route in self.routes.queues():
-            yield route.interest.subscriptions
+            yield route.link.interest.subscriptions
 
 
 async def next_of(client: Client, kind: type[Kind]) -> Kind:

@@ -66,7 +66,7 @@ async def _by_route(server: NatsServer, folder: Path, count: int) -> float:
             await log.submit([Message(f"bench/{seq % 16}", PAYLOAD) for seq in range(begin, min(begin + 1000, count))])
         started = time.perf_counter()
         task = asyncio.create_task(route.run())
-        while route.queue.cursor.position < log.head:
+        while route.queue.lanes.live.position < log.head:
             await asyncio.sleep(0.001)
         took_s = time.perf_counter() - started
         task.cancel()

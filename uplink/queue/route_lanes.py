@@ -1,0 +1,214 @@
+"""The lanes of one route: where it is in the log, and what its sender fetches from.
+
+::
+
+    LaneCursor (live) ───── ShapedCursor ─ BatchCursor ─┐
+                                                        ├─ Lanes ─► Sender
+    LaneCursor (backfill) ─ ShapedCursor ─ BatchCursor ─┘
+
+What is not configured is left out: a plain route's sender fetches from the live lane's cursor.
+"""
+
+from gateway.store import BACKFILL_PREFIX, LaneCursor, LeftOut, MessageLog
+from uplink.config.queue import QueueSettings
+from uplink.numbers import LinkNumbers, is_statement_topic
+from uplink.outlet.batch import batch_topic
+from uplink.outlet.batch_cursor import BatchCursor, batches_in_flight
+from uplink.outlet.keeper import LaneKeeper
+from uplink.outlet.lanes import WINDOW_MOST, Lanes
+from uplink.outlet.pace import BackfillPace
+from uplink.outlet.shaped_cursor import ShapedCursor
+from uplink.queue.link import RouteLink
+from uplink.refusals import Refusals
+from uplink.shape import Shaping
+from wire.codec.packets import MQTT_5
+
+Outlet = LaneCursor | ShapedCursor | BatchCursor | Lanes
+"""What a route's sender fetches from."""
+
+
+class RouteLanes:
+    """The cursors of a route, and the numbers of the link that the messages of each get.
+
+    Args:
+        log: the gateway's store.
+        consumer: the name of the route's cursor.
+        names: the gateway's name and the route's.
+        link: has the subscriptions of new lanes.
+        refusals: where messages are set aside that cannot be shaped.
+        settings: the route's.
+
+    ``live`` hands out the messages as they are stored, but for those of the backfill, which ``backfill`` hands out, if
+    there is one. ``numbers`` are those of each lane; the live lane's come first. ``outlet`` is what the sender fetches
+    from, ``pair`` the same if it has both lanes, and ``batches`` if it has batches. ``keeper`` says what is backfill.
+    """
+
+    def __init__(
+        self,
+        log: MessageLog,
+        consumer: str,
+        names: tuple[str, str],
+        link: RouteLink,
+        refusals: Refusals,
+        settings: QueueSettings,
+    ) -> None:
+        self._log = log
+        self._consumer = consumer
+        self._names = names
+        self._link = link
+        self._refusals = refusals
+        self._former_head = log.head
+        is_known, self.live = consumer in log.consumers.names(), self._open_lane(settings)
+        self._left_out = LeftOut(self.live, log.routes.left_out, log.routes.own, is_statement_topic)
+        self.numbers = [self._numbers_of_lane(self.live, is_known=is_known)]
+        self.backfill: LaneCursor | None = None
+        self._change_backfill(settings)
+        self.shaping = Shaping((), *names)
+        self._change_steps(settings)
+
+    def change(self, settings: QueueSettings) -> None:
+        """Goes on with other settings at the same places. The route has no connection now."""
+        if self.batches is not None:
+            self.batches.give_back()
+        self._change_backfill(settings)
+        for cursor in self.cursors:
+            cursor.not_from = self._link.not_from
+            cursor.window = _window(settings)
+            cursor.tally.estimate()  # until all that waits is counted by the new limits
+        self._change_steps(settings)
+
+    def subscribe(self, settings: QueueSettings) -> None:
+        """Subscribes each lane to what the route sends by these settings."""
+        for subscription in self._link.subscriptions(settings):
+            for cursor in self.cursors:
+                cursor.subscribe(subscription)
+
+    @property
+    def cursors(self) -> list[LaneCursor]:
+        """The cursors of both lanes, the backfill's first; without a backfill the only one."""
+        return [self.live] if self.backfill is None else [self.backfill, self.live]
+
+    def may_have_arrived(self) -> bool:
+        """Whether messages wait that a former process may have handed out: so they may have arrived."""
+        return any(cursor.unread_from < self._former_head for cursor in self.cursors)
+
+    def numbers_of(self, packet_identifier: int) -> LinkNumbers:
+        """Returns what numbers the lane of a delivery without an acknowledgement."""
+        is_backfill = self.pair is not None and self.pair.is_backfill(packet_identifier)
+        return self.numbers[-1] if is_backfill else self.numbers[0]
+
+    async def begin(self, protocol_level: int) -> None:
+        """A connection begins: its messages get numbers of the link if these are known there. Raises sqlite3.Error."""
+        for numbers in self.numbers:
+            await numbers.begin(self._basis if protocol_level == MQTT_5 else None)
+
+    def end_numbers(self) -> None:
+        """The messages get other numbers of the link from now on."""
+        for numbers in self.numbers:
+            numbers.end()
+
+    def forget(self) -> None:
+        """Ends the lanes: nothing waits for the route any more."""
+        self._left_out.close()
+        for cursor in self.cursors:
+            cursor.drop()
+
+    def _open_lane(self, settings: QueueSettings, *, is_backfill: bool = False) -> LaneCursor:
+        cursor = LaneCursor(
+            self._log,
+            self._consumer,
+            self._link.subscriptions(settings),
+            backfill=self._log.routes.backfill_of(self._consumer),
+            is_backfill=is_backfill,
+            window=_window(settings),
+        )
+        cursor.not_from = self._link.not_from
+        return cursor
+
+    def _numbers_of_lane(self, cursor: LaneCursor, *, is_known: bool) -> LinkNumbers:
+        """Returns what numbers a lane; if the lane's place was not known, an epoch begins."""
+        numbers = LinkNumbers(*self._names, self._log, cursor, self._has_unstated_backfill, self._left_out)
+        if not is_known:
+            numbers.end()
+        return numbers
+
+    def _has_unstated_backfill(self) -> bool:
+        """Whether there is a backfill with messages that no statement covers yet."""
+        return self.backfill is not None and not (self.backfill.is_done and self.numbers[-1].is_said)
+
+    async def _finish_live_numbers(self) -> None:
+        await self.numbers[0].finish(self._basis)
+
+    def _change_steps(self, settings: QueueSettings) -> None:
+        self._basis = f"{self._link.statement_topic} qos0={settings.qos0}"  # with another one an epoch begins
+        if settings.shape != self.shaping.configs:  # the same ones go on with what they remember
+            self.shaping = Shaping(settings.shape, *self._names, self._link.statement_topic)
+        self.batch_topic = settings.batch_topic or batch_topic(*self._names)
+        self._join(settings)
+
+    def _change_backfill(self, settings: QueueSettings) -> None:
+        """Opens the cursor of the backfill where the route has one now; one that has nothing left ends otherwise."""
+        log, place = self._log, BACKFILL_PREFIX + self._consumer
+        ranges = log.routes.backfill_of(self._consumer)
+        ranges.trim(min(log.saved_position(place), log.saved_position(self._consumer)))
+        if ranges or settings.order == "live_first" or self._is_backfill_unsaid(settings):
+            if self.backfill is None:
+                is_known, self.backfill = place in log.consumers.names(), self._open_lane(settings, is_backfill=True)
+                self._left_out.add_lane(self.backfill)
+                self.numbers.append(self._numbers_of_lane(self.backfill, is_known=is_known))
+        elif self.backfill is not None:
+            self.numbers.pop().end()
+            self._left_out.remove_lane(self.backfill)
+            self.backfill.drop()
+            self.backfill = None
+        else:
+            if (work := log.routes.end_numbering(place)) is not None:
+                log.defer(work)
+            log.forget(place)
+        for numbers in self.numbers:
+            numbers.change_settings(settings.states_every_s, settings.broker)
+
+    def _is_backfill_unsaid(self, settings: QueueSettings) -> bool:
+        """Whether a statement of messages that went as backfill is to come."""
+        if not settings.states_every_s:
+            return False
+        if self.backfill is not None:
+            return not self.numbers[-1].is_said
+        numbering = self._log.routes.numbering_of(BACKFILL_PREFIX + self._consumer)
+        return numbering is not None and bool(numbering.due or numbering.handed)
+
+    def _join(self, settings: QueueSettings) -> None:
+        """Puts together what the sender fetches from."""
+        self.outlet: Outlet = self._source(self.live, self.numbers[0], settings)
+        self.pair: Lanes | None = None
+        self.keeper: LaneKeeper | None = None
+        if self.backfill is not None and settings.order:
+            is_live_first = settings.order == "live_first"
+            pace = BackfillPace(settings.backfill_weight, settings.backfill_rate, settings.inflight_window)
+            backfill = self._source(self.backfill, self.numbers[-1], settings)
+            self.outlet = self.pair = Lanes(self.outlet, backfill, pace, is_live_first=is_live_first)
+            self.keeper = LaneKeeper(
+                self._log, self.live, self.backfill, self._finish_live_numbers, is_live_first=is_live_first
+            )
+            for cursor in () if settings.batch_limits else self.cursors:
+                cursor.window = min(cursor.window, WINDOW_MOST)
+        has_batches = settings.batch_limits is not None and isinstance(self.outlet, BatchCursor | Lanes)
+        self.batches: BatchCursor | Lanes | None = self.outlet if has_batches else None  # type: ignore[assignment]
+
+    def _source(
+        self, cursor: LaneCursor, numbers: LinkNumbers, settings: QueueSettings
+    ) -> LaneCursor | ShapedCursor | BatchCursor:
+        """Returns what hands out the messages of a lane as the route sends them, in batches if it has any."""
+        shape = self.shaping.shape
+        source = ShapedCursor(cursor, shape, self._refusals, numbers.via) if self.shaping.configs else cursor
+        if settings.batch_limits is None:
+            return source
+        most = batches_in_flight(settings.inflight_window)
+        return BatchCursor(source, self._log, self.batch_topic, settings.batch_limits, most, numbers)
+
+
+def _window(settings: QueueSettings) -> int:
+    """Returns how many messages may be handed out and not acknowledged: those in flight and of the next batch."""
+    if settings.batch_limits is None:
+        return settings.inflight_window
+    return (batches_in_flight(settings.inflight_window) + 1) * settings.batch_limits[0]
