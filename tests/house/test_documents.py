@@ -88,6 +88,15 @@ def test_the_figures_that_matter_are_rows_of_the_page_with_all_of_them() -> None
     assert set(rows) <= set(figures.with_name("figures-gateway.md").read_text().splitlines())
 
 
+@pytest.mark.parametrize("package", ["gateway", "gateway/store", "uplink"])
+def test_the_page_of_the_architecture_has_each_folder_of_a_package_and_no_other(package: str) -> None:
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
+    floors = re.findall(r"^```\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (listed,) = [one for one in floors if one.startswith({"gateway": "floor "}.get(package, f"{package}/\n"))]
+    folders = {path.parent.name for path in (ROOT / package).glob("*/__init__.py")}
+    assert set(re.findall(r"^ .{0,8}?\b([a-z_0-9]+)/ ", listed, re.MULTILINE)) == folders
+
+
 def reports() -> list[str]:
     """The rows of the page of others' failures."""
     page = (ROOT / "docs/explanation/failures-of-others.md").read_text()
