@@ -85,7 +85,12 @@ class Slice:
 
 async def in_slices(items: Iterable[Item]) -> AsyncIterator[Item]:
     """Yields items, and lets all other tasks run whenever a slice is over."""
-    slice_ = Slice()
+    async for one in paced(items, Slice()):
+        yield one
+
+
+async def paced(items: Iterable[Item], slice_: Slice) -> AsyncIterator[Item]:
+    """Does the same in a slice that several loops share."""
     for one in items:
         if slice_.is_over:
             await slice_.give_way()

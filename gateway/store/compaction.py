@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.loop.pace import Slice, paced
 from gateway.message import Message
 from gateway.store.client_shares import share_size
 from gateway.store.consumers.audience import Audience
@@ -35,7 +36,6 @@ SWEEP_FROM_BYTES = 8 * 1024 * 1024  # stored since the last sweep; the newest qu
 ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a whole
 ROW_OVERHEAD = 40  # bytes of a row besides its parts, roughly
 PIECE_ROWS = 500  # rewritten in one transaction, so that no publisher waits long behind it
-LOOKED_AT = 1000  # messages, after which the event loop runs
 REST_S, REST_TIMES = 10.0, 20  # between two whole sweeps of a full store: seconds, or times the last one's duration
 READS_TOGETHER = 8  # with an interval between commits, the rows of this number of reads are rewritten together
 PAUSE_S = 0.005  # between two reads of the file, for the consumers' reads
@@ -91,7 +91,7 @@ class Compaction:
         self._unswept_bytes = 0  # stored behind that, roughly
         self._is_whole = False  # whether a sweep looks at all of the log
         self._rests_until_s = 0.0
-        self._looked_at = 0
+        self._slice = Slice()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
 
@@ -198,12 +198,8 @@ class Compaction:
                 segments.append(_Segment(LogRow(row.first, [], row.first - 1)))
             position = row.first
             for part in row.parts:
-                segments[-1].add(position, part, needs.of(position, part))
+                segments[-1].add(position, part, await needs.of(position, part, self._slice))
                 position += part.count
-                self._looked_at += part.count if not isinstance(part, Gap) else 1
-                if self._looked_at >= LOOKED_AT:
-                    self._looked_at = 0
-                    await asyncio.sleep(0)
             segments[-1].end_row(row.last)
         return segments
 
@@ -340,22 +336,25 @@ class _Needs:
         before, self._pinned = self._pinned, sorted(pinned)
         return self._pinned != before
 
-    def of(self, first: int, part: Part | Gap) -> list[tuple[int, Message]] | None:
-        """Returns the needed messages of a part at a position, with their positions; None if all are needed."""
+    async def of(self, first: int, part: Part | Gap, slice_: Slice) -> list[tuple[int, Message]] | None:
+        """Returns the needed messages of a part at a position, with their positions; None if all are needed.
+
+        Each message may ask all consumers, so other tasks run between two messages when the slice is over.
+        """
         if isinstance(part, Gap):
             return []
         last = first + part.count - 1
         pinned = self._pinned[bisect_left(self._pinned, first) : bisect_right(self._pinned, last)]
         qos = 0 if is_qos_0(part) else 1
         alike = [Message(topic, b"", qos, publisher=part.publisher) for topic in part.topics]
-        wanted = [self._wants(message, first, last) for message in alike]
+        wanted = [self._wants(message, first, last) async for message in paced(alike, slice_)]
         if all(wanted):
             return None
         if not pinned and not any(one is None for one in wanted) and not any(wanted):
             return []
         return [
             (position, message)
-            for position, message in enumerate(part.messages(), first)
+            async for position, message in paced(enumerate(part.messages(), first), slice_)
             if self._is_needed(position, message) or position in pinned
         ]
 

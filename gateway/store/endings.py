@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gateway.loop.pace import Slice, paced
 from gateway.loop.signals import Signal
 from gateway.message import Message
 from gateway.selectors import Selector, parse_selector, passing
@@ -109,22 +110,25 @@ class Ending:
         if self.next is not None and self.next <= position:
             self.next = self._ranges.behind(position)
 
-    def look_at(self, row: LogRow) -> int:
-        """Adds the messages of a row that waited for the consumer; returns how many were looked at, a batch as one."""
+    async def look_at(self, row: LogRow, slice_: Slice) -> int:
+        """Adds the messages of a row that waited for the consumer; returns how many were looked at, a batch as one.
+
+        A selector may take long, so other tasks run between two messages when the slice is over.
+        """
         if self.next is None or self.next > row.last:
             return 0
         first, looked_at = row.first, 0
         for part in row.parts:
             last = first + part.count - 1
             if self.next is not None and self.next <= last:
-                looked_at += self._look_at_part(first, part)
+                looked_at += await self._look_at_part(first, part, slice_)
                 self.next = self._ranges.behind(last)
             first = last + 1
         if self.next is not None and self.next <= row.last:  # the row is damaged, and has fewer parts
             self.next = self._ranges.behind(row.last)
         return looked_at
 
-    def _look_at_part(self, first: int, part: Part | Gap) -> int:
+    async def _look_at_part(self, first: int, part: Part | Gap, slice_: Slice) -> int:
         if isinstance(part, Gap) or (is_qos_0(part) and not self._takes_qos_0):
             return 1
         if self._usual_from < first:
@@ -134,8 +138,8 @@ class Ending:
             if wanted == len(part.topics) and not (isinstance(part, PublishBatch) and part.bring_identities):
                 self.spans.add(part)
                 return 1
-        for position, message in enumerate(part.messages(), first):
-            if self._takes(position, message):
+        async for position, message in paced(enumerate(part.messages(), first), slice_):
+            if position > self.position and self._takes(position, message):  # else it was evicted meanwhile
                 self.spans.add(message)
         return part.count
 
@@ -195,6 +199,7 @@ class Endings:
         self._closing = Signal()
         self._until_s = math.inf
         self._looked_at = 0  # since the last pause
+        self._slice = Slice()
         self._number = max([0, *log.found.endings])  # of the newest ending
 
     def open(self) -> None:
@@ -318,7 +323,7 @@ class Endings:
 
     async def _look_at(self, row: LogRow, together: list[Ending]) -> None:
         for ending in together:
-            self._looked_at += ending.look_at(row)
+            self._looked_at += await ending.look_at(row, self._slice)
             if self._looked_at >= PIECE:
                 self._looked_at = 0
                 await self._pause()

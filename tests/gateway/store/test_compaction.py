@@ -1,5 +1,6 @@
 """Messages are taken out of the middle of the log: what a consumer needs stays at its position."""
 
+import asyncio
 import random
 import sqlite3
 from contextlib import closing
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.loop import pace
 from gateway.message import Message
 from gateway.store import MESSAGES, Cursor, Endings, MessageLog, compaction, maintenance, qos2
 from gateway.store.repair import repair
@@ -338,3 +340,35 @@ async def test_whatever_is_taken_out_each_consumer_gets_all_that_is_for_it(tmp_p
     play = Play(tmp_path, random.Random(seed))
     (tmp_path / "0").mkdir()
     await play.run(300)
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_sweep_asks_all_consumers_of_one_message_at_most_before_other_tasks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SLICE_S", 0.0)
+    away_count, asked = 20, [0]  # in each turn of the event loop
+    takes = Cursor.takes
+
+    def counted(cursor: Cursor, position: int, message: Message) -> bool:
+        asked[-1] += 1
+        return takes(cursor, position, message)
+
+    async def count_turns() -> None:
+        while True:
+            asked.append(0)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Cursor, "takes", counted)
+    async with opened(tmp_path) as log:
+        for number in range(away_count):
+            Cursor(log, f"away/{number}", ["alarm", f"a/{number}/#"])
+        counting = asyncio.create_task(count_turns())
+        await log.submit(
+            [Message("alarm", b""), some_run([f"a/{number % 40}/x" for number in range(500)], [bytes(20)] * 500)]
+        )
+        for _ in range(20):
+            await append_all(log, [Message("b", bytes(100)) for _ in range(20)])
+        await until(lambda: sum(asked) >= 300, "a sweep has asked")
+        counting.cancel()
+        assert max(asked) <= 4 * away_count

@@ -11,13 +11,17 @@ from typing import Any
 
 import pytest
 
+from gateway import selectors
 from gateway.broker import Broker
+from gateway.loop import pace
 from gateway.message import Message
 from gateway.store import Cursor, Endings, MessageLog, endings, maintenance
 from gateway.store.tables.log_rows import LogRow
+from gateway.subscriptions import Subscription
 from tests.gateway.auth.test_identities import EPOCH, as_from
 from tests.gateway.store.support import append_all, append_each, epoch_of, numbered, opened, stored
 from tests.gateway.store.test_log import damage
+from tests.gateway.store.test_log_rows import run_of
 from tests.gateway.support import connected, running, subscribed, until
 from wire.codec.packets import MQTT_3_1_1, NO_LOCAL, Puback, Publish, Pubrel
 
@@ -418,3 +422,34 @@ async def test_what_waited_for_a_session_whose_rows_are_corrupt_leaves_a_range(t
     assert own == ("device", EPOCH, 1, 5, 5)
     # Where nothing is left of its subscriptions, all that came may have been for it.
     assert [row[0] for row in others] == ([] if "topic_filter" in corrupt else ["test-gateway"])
+
+
+async def test_one_message_at_most_is_given_to_a_selector_before_other_tasks_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "SLICE_S", 0.0)
+    asked = 0
+    passing = selectors.passing
+
+    def counted(*args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return passing(*args)
+
+    monkeypatch.setattr(endings, "passing", counted)
+    async with opened(tmp_path) as log:
+        noting = Endings(log)
+        cursor = Cursor(log, "c", [Subscription("a", select="json > 0")])
+        await log.submit([run_of(["a"] * 200, [b"1"] * 200)])
+        end(noting, cursor)
+        most = total = 0
+        for _ in range(10_000):
+            if total >= 200:
+                break
+            await asyncio.sleep(0)
+            most, total, asked = max(most, asked), total + asked, 0
+        assert total == 200
+        assert most == 1
+        await nothing_waits(log)
+        await noting.close()
+    assert [row[-1] for row in ended(tmp_path)] == [200]
