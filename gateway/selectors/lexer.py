@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 TEXT_MAX = 1_024
 """The most characters of a selector. To read one takes up to 10 µs a character, and other clients wait."""
@@ -80,3 +80,43 @@ def _fault(character: str) -> str:
     if character in "'\"":
         return f"the quote {character} has no second one"
     return f"unexpected {character!r}"
+
+
+class Words:
+    """The words of a selector, one after the other. Raises BadSelector for what is no word.
+
+    Attributes:
+        count: how many words the selector has.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._all = list(words(text))
+        self._at = 0
+        self.count = len(self._all) - 1
+
+    @property
+    def current(self) -> Word:
+        """The next word; at the end one of kind "end"."""
+        return self._all[self._at]
+
+    def next(self) -> Word:
+        """Returns the next word and goes past it."""
+        self._at += 1
+        return self._all[self._at - 1]
+
+    def take(self, *expected: str) -> str | None:
+        """Returns the next word, and goes past it, if it is one of these keywords or symbols."""
+        word = self.current
+        if word.kind in ("keyword", "symbol") and word.value in expected:
+            return str(self.next())
+        return None
+
+    def require(self, expected: str) -> None:
+        """Goes past this keyword or symbol. Raises BadSelector if another word is next."""
+        if not self.take(expected):
+            self.fail(expected)
+
+    def fail(self, expected: str, word: Word | None = None) -> NoReturn:
+        """Raises BadSelector about a word, the next one by default."""
+        word = word or self.current
+        raise BadSelector(f"character {word.place}: expected {expected}, not {str(word)[:40]}")

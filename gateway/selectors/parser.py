@@ -24,11 +24,11 @@ Source: Jakarta Messaging 3.1, section 3.8.1. Holdfast adds fields with dots, an
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from gateway.selectors import values
 from gateway.selectors.fields import NAMESPACES, Fields, Find, field, user_property
-from gateway.selectors.lexer import BadSelector, Word, words
+from gateway.selectors.lexer import BadSelector, Word, Words
 from gateway.selectors.values import ORDERS, Truth, Value
 
 DEPTH_MAX = 32  # of parentheses, signs and NOTs within each other
@@ -57,48 +57,22 @@ class Parser:
     """
 
     def __init__(self, text: str) -> None:
-        self._words = list(words(text))
-        self._at = 0
+        self._words = Words(text)
         self._depth = 0
         self.needs_readings = False
-        self.size = len(self._words) - 1
+        self.size = self._words.count
 
     def parse(self) -> Test:
         """Returns what finds out whether a message fulfils the selector."""
         condition = self._condition()
-        if self._word.kind != "end":
-            self._fail("AND, OR or the end")
+        if self._words.current.kind != "end":
+            self._words.fail("AND, OR or the end")
         return self._truth_of(condition)
-
-    # Words
-
-    @property
-    def _word(self) -> Word:
-        return self._words[self._at]
-
-    def _next(self) -> Word:
-        self._at += 1
-        return self._words[self._at - 1]
-
-    def _take(self, *expected: str) -> str | None:
-        """Returns the next word, and goes past it, if it is one of these keywords or symbols."""
-        word = self._word
-        if word.kind in ("keyword", "symbol") and word.value in expected:
-            return str(self._next())
-        return None
-
-    def _require(self, expected: str) -> None:
-        if not self._take(expected):
-            self._fail(expected)
-
-    def _fail(self, expected: str, word: Word | None = None) -> NoReturn:
-        word = word or self._word
-        raise BadSelector(f"character {word.place}: expected {expected}, not {str(word)[:40]}")
 
     def _within(self, part: Callable[[], Expression]) -> Expression:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            self._fail(f"at most {DEPTH_MAX} parentheses, signs and NOTs within each other")
+            self._words.fail(f"at most {DEPTH_MAX} parentheses, signs and NOTs within each other")
         found = part()
         self._depth -= 1
         return found
@@ -113,43 +87,43 @@ class Parser:
 
     def _joined(self, keyword: str, part: Callable[[], Expression], *, decisive: bool) -> Expression:
         first = part()
-        if not self._take(keyword):
+        if not self._words.take(keyword):
             return first
         tests = [self._truth_of(first), self._truth_of(part())]
-        while self._take(keyword):
+        while self._words.take(keyword):
             tests.append(self._truth_of(part()))
         return Expression(_joint(tests, decisive), "truth")
 
     def _truth_of(self, expression: Expression) -> Test:
         """Returns an expression as a condition: a field counts as one if it is true or false."""
         if expression.kind in ("number", "text"):
-            self._fail("a comparison")
+            self._words.fail("a comparison")
         find = expression.find
         return find if expression.kind == "truth" else lambda fields: values.truth(find(fields))  # type: ignore[return-value]
 
     def _factor(self) -> Expression:
-        if not self._take("NOT"):
+        if not self._words.take("NOT"):
             return self._test()
         return Expression(_opposite(self._truth_of(self._within(self._factor))), "truth")
 
     def _test(self) -> Expression:
         left = self._sum()
-        if self._word.value in ("=", "<>", *ORDERS):
-            return Expression(self._comparison(left, self._next()), "truth")
-        if self._take("IS"):
-            is_null = self._take("NOT") is None
-            self._require("NULL")
+        if self._words.current.value in ("=", "<>", *ORDERS):
+            return Expression(self._comparison(left, self._words.next()), "truth")
+        if self._words.take("IS"):
+            is_null = self._words.take("NOT") is None
+            self._words.require("NULL")
             find = left.find
             return Expression(lambda fields: (find(fields) is None) is is_null, "truth")
-        is_not = self._take("NOT") is not None
-        if self._take("BETWEEN"):
+        is_not = self._words.take("NOT") is not None
+        if self._words.take("BETWEEN"):
             found = self._between(left.find)
-        elif self._take("IN"):
+        elif self._words.take("IN"):
             found = self._membership(left.find)
-        elif self._take("LIKE"):
+        elif self._words.take("LIKE"):
             found = self._likeness(left.find)
         elif is_not:
-            self._fail("BETWEEN, IN or LIKE")
+            self._words.fail("BETWEEN, IN or LIKE")
         else:
             return left
         return Expression(_opposite(found) if is_not else found, "truth")
@@ -167,25 +141,25 @@ class Parser:
 
     def _between(self, find: Find) -> Test:
         low = self._sum().find
-        self._require("AND")
+        self._words.require("AND")
         high = self._sum().find
         is_between = values.is_between
         return lambda fields: is_between(find(fields), low(fields), high(fields))
 
     def _membership(self, find: Find) -> Test:
-        self._require("(")
+        self._words.require("(")
         members = [self._literal().literal]
-        while self._take(","):
+        while self._words.take(","):
             members.append(self._literal().literal)
-        self._require(")")
+        self._words.require(")")
         is_one = values.one_of(members)
         return lambda fields: is_one(find(fields))
 
     def _likeness(self, find: Find) -> Test:
-        place = self._word.place
+        place = self._words.current.place
         pattern = self._text("a pattern in single quotes")
         self.size += len(pattern)
-        escape = self._text("a character in single quotes") if self._take("ESCAPE") else None
+        escape = self._text("a character in single quotes") if self._words.take("ESCAPE") else None
         try:
             is_like = values.like(pattern, escape)
         except ValueError as error:
@@ -203,45 +177,45 @@ class Parser:
     def _calculated(self, signs: tuple[str, str], part: Callable[[], Expression]) -> Expression:
         first = part()
         steps = []
-        while sign := self._take(*signs):
+        while sign := self._words.take(*signs):
             steps.append((values.calculated(sign), part().find))
         return Expression(_calculation(first.find, steps), "number") if steps else first
 
     def _sign(self) -> Expression:
-        if self._word.value not in ("+", "-"):
+        if self._words.current.value not in ("+", "-"):
             return self._operand()
-        sign = str(self._next())
+        sign = str(self._words.next())
         of = self._within(self._sign)
         if of.kind == "number" and isinstance(of.literal, int | float):
             return _constant(-of.literal if sign == "-" else of.literal)
         return Expression(_calculation(_constant(0).find, [(values.calculated(sign), of.find)]), "number")
 
     def _operand(self) -> Expression:
-        if self._take("("):
+        if self._words.take("("):
             found = self._within(self._condition)
-            self._require(")")
+            self._words.require(")")
             return found
-        return self._field() if self._word.kind in ("name", "quoted name") else self._literal()
+        return self._field() if self._words.current.kind in ("name", "quoted name") else self._literal()
 
     def _literal(self) -> Expression:
-        sign = self._take("+", "-")
-        word = self._word
+        sign = self._words.take("+", "-")
+        word = self._words.current
         if isinstance(word.value, int | float):
-            self._next()
+            self._words.next()
             return _constant(-word.value if sign == "-" else word.value)
         if word.kind == "text" and not sign:
-            return _constant(str(self._next()))
-        if not sign and (found := self._take("TRUE", "FALSE")):
+            return _constant(str(self._words.next()))
+        if not sign and (found := self._words.take("TRUE", "FALSE")):
             return _constant(found == "TRUE")
-        return self._fail("a number" if sign else "a field, a number, a text in single quotes, TRUE or FALSE")
+        return self._words.fail("a number" if sign else "a field, a number, a text in single quotes, TRUE or FALSE")
 
     def _text(self, expected: str) -> str:
-        if self._word.kind != "text":
-            self._fail(expected)
-        return str(self._next())
+        if self._words.current.kind != "text":
+            self._words.fail(expected)
+        return str(self._words.next())
 
     def _field(self) -> Expression:
-        word = self._next()
+        word = self._words.next()
         parts = word.value
         assert isinstance(parts, tuple)
         if len(parts) == 1 and (word.kind == "quoted name" or parts[0] not in NAMESPACES):
