@@ -11,8 +11,8 @@ from pathlib import Path
 from gateway.auth.admission import AccessControl
 from gateway.config.schema import GatewayConfig, in_stream, store_of, with_streams
 from gateway.connection.connection import Connection
-from gateway.connection.services import Services
-from gateway.connection.stream import Common, Stream
+from gateway.connection.services import Common, Services
+from gateway.connection.stream import Stream
 from gateway.errors import ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners

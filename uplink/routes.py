@@ -53,7 +53,7 @@ class Routes:
         self._gateway_name = gateway_name
         self._places = {"": _Place(log, endings, services)}
         if services is not None:
-            others = {name: one for name, one in services.streams.items() if one is not services}
+            others = {name: one for name, one in services.shared.streams.items() if one is not services}
             self._places |= {name: _Place(one.log, one.endings, one) for name, one in others.items()}
         self._configured, configs = configs, self._in_all_streams(configs)
         self._stream_of = {config.name: _stream(config) for config in configs}

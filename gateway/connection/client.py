@@ -136,7 +136,7 @@ class Client:
         )  # a method of this client would hold it
         peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
         owner, outgoing = session.holding.owner, session.outgoing
-        shift, room = services.shifts.of(owner), services.rooms.of(owner)
+        shift, room = services.shared.shifts.of(owner), services.shared.rooms.of(owner)
         self._window: Window = Window(
             peer, services.log, session.cursor.consumer, outgoing, shift, services.counters, underway.flight, room
         )

@@ -101,11 +101,11 @@ class Connection:
             topic_alias_maximum=TOPIC_ALIAS_MAXIMUM,
             connect_timeout_ms=1000 * services.config.limits.connect_timeout_s,
             inflight_maximum=services.config.limits.inflight,
-            authentication_methods=services.access_control.authentication_methods,
+            authentication_methods=services.shared.access_control.authentication_methods,
         )
         self._topics = Topics()
         self._inflow = BulkReader(self._protocol, self._topics, self._topics.origins)
-        self._admission = Admission(services.access_control, self._protocol, port, stream)
+        self._admission = Admission(services.shared.access_control, self._protocol, port, stream)
         self._session: Session | None = None
         self._visits: Visits | None = None
         self._is_session_new = False
@@ -118,7 +118,7 @@ class Connection:
         self._unfinished = 0
         self._room: LineRoom | None = None
         self._sent = 0  # bytes put on the line
-        self._holding = Holding(services.holdings)
+        self._holding = Holding(services.shared.holdings)
         self._holding.give(self.owner)
         self.tick = 0
 
@@ -167,7 +167,7 @@ class Connection:
 
     async def _wait_for_shift(self) -> None:
         """Waits for its turn among the owner's connections: thousands of them may end at one moment."""
-        await self._services.shifts.of(self.owner).wait()
+        await self._services.shared.shifts.of(self.owner).wait()
 
     async def _wait_for_room(self) -> None:
         if self._client is not None and not self._ended:
@@ -218,7 +218,7 @@ class Connection:
         return backlog > BACKLOG_MAX if self._room is None else self._room.is_too_much(backlog, BACKLOG_MAX)
 
     def _set_timer(self, due_ms: int | None) -> None:
-        self._services.timers.set(self, due_ms)
+        self._services.shared.timers.set(self, due_ms)
 
     def _count_unfinished(self) -> None:
         """Counts the bytes of an incomplete packet for the owner; ends the connection if they do not fit."""
@@ -236,7 +236,7 @@ class Connection:
 
     async def _take(self, data: bytes) -> None:
         """Handles the bytes that have come, slice by slice."""
-        with self._services.time_shares.enter(self.owner) as time_share:
+        with self._services.shared.time_shares.enter(self.owner) as time_share:
             slice_ = Slice(time_share)
             for piece in self._port.unpack(data):
                 if piece:
@@ -248,7 +248,7 @@ class Connection:
                     return
 
     async def _take_piece(self, piece: bytes, slice_: Slice) -> None:
-        self._topics.keep_to(self._services.access_control.access)
+        self._topics.keep_to(self._services.shared.access_control.access)
         for step in self._inflow.feed(piece, _now_ms(), self._may_take):
             if self._unfinished:
                 self._count_unfinished()  # a packet that is complete now counts no more
@@ -269,7 +269,7 @@ class Connection:
             await slice_.give_way()
             if self._client is not None:
                 await self._client.wait_for_subscribers()
-            self._topics.keep_to(self._services.access_control.access)
+            self._topics.keep_to(self._services.shared.access_control.access)
 
     async def _handle_events(self) -> None:
         is_answered = True  # by the protocol core alone, as a PINGREQ
@@ -311,7 +311,7 @@ class Connection:
         keep_session(admitted.packet, admitted.client_id)
         if not self._protocol.may_accept(self._announced(admitted)):
             return
-        services = self._services = self._services.streams[admitted.permissions.stream]
+        services = self._services = self._services.shared.streams[admitted.permissions.stream]
         client_id = admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
         self._holding.give(self.owner)
@@ -348,13 +348,13 @@ class Connection:
         if admitted.packet.client_id:
             visitor = self._port.visitor
             level = admitted.packet.level_byte & ~BRIDGE or self._protocol.protocol_level
-            services.devices.note_connected(client_id, session.user, visitor.host, level)
+            services.shared.devices.note_connected(client_id, session.user, visitor.host, level)
         logger.info("connected", extra=about(**self._log_fields(), tls=self._port.visitor.tls or "none"))
         end = await self._begin_link(session)
         if self._is_over():
             return
         self._link_end = end
-        self._room = self._services.rooms.of(self.owner)
+        self._room = self._services.shared.rooms.of(self.owner)
         self._room.join(self)
         make = partial(self._make_client, Underway(self._flush_unless_ended, self._fail))
         self._client = Parts(services, session, admitted.permissions, visits, self._protocol, make)
@@ -384,8 +384,9 @@ class Connection:
 
     def _owns(self, client_id: str, session: Session) -> bool:
         """Whether no other user has a session of this client identifier in another stream."""
-        others = (one.sessions.get(client_id) for one in self._services.streams.values() if one is not self._services)
-        return all(other is None or other.user in (None, session.user) for other in others)
+        others = [one for one in self._services.shared.streams.values() if one is not self._services]
+        there = (one.sessions.get(client_id) for one in others)
+        return all(other is None or other.user in (None, session.user) for other in there)
 
     async def _begin_link(self, session: Session) -> ListeningEnd | None:
         """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""
@@ -496,7 +497,7 @@ class Connection:
         """The session has no connection any more. One that a CONNECT made and no CONNACK followed ends with it."""
         services = self._services
         if was_accepted:
-            services.devices.note_disconnected(session.client_id)
+            services.shared.devices.note_disconnected(session.client_id)
         if was_accepted or not self._is_session_new:
             services.sessions.rest(session)
         else:

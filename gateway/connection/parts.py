@@ -71,7 +71,7 @@ class Visits:
 
         The will is left in its stream. Raises Refused, sqlite3.Error.
         """
-        for stream, services in self._home.streams.items():
+        for stream, services in self._home.shared.streams.items():
             if services is self._home or self._is_over:
                 continue
             session = services.sessions.get(self._name)
@@ -84,8 +84,8 @@ class Visits:
 
     async def take_up(self, stream: str, will: Will | None = None) -> Session:
         """Makes or resumes the client's session in a stream. Raises BadStream, Refused, sqlite3.Error."""
-        check_served(stream, self._home.streams)
-        services = self._home.streams[stream]
+        check_served(stream, self._home.shared.streams)
+        services = self._home.shared.streams[stream]
         permissions = self._admitted.permissions.in_stream(stream)
         if not permissions.may_use_stream:
             raise Refused(NOT_AUTHORIZED, f"no rule lets its user into stream {stream!r}")
@@ -105,7 +105,7 @@ class Visits:
     def discard_wills(self) -> None:
         """The client says that it goes: its will is not published."""
         for stream in self.sessions:
-            self._home.streams[stream].wills.discard(self._name)
+            self._home.shared.streams[stream].wills.discard(self._name)
 
     def expire_in(self, expiry_s: int) -> None:
         """Sets how long the sessions stay without a connection, in seconds."""
@@ -116,7 +116,7 @@ class Visits:
         """The connection has ended."""
         self._is_over = True
         for stream, session in self.sessions.items():
-            services = self._home.streams[stream]
+            services = self._home.shared.streams[stream]
             if session.connection is self._connection:
                 services.sessions.rest(session)
                 services.wills.leave(self._name)
@@ -218,7 +218,7 @@ class Parts:
             part.client.stop()
 
     def _begin(self, stream: str, session: Session) -> _Part:
-        services = self._home.services.streams[stream]
+        services = self._home.services.shared.streams[stream]
         client = self._make(services, session, self._permissions.in_stream(stream), False)
         part = self._parts[stream] = _Part(services, session, client)
         return part
@@ -273,7 +273,7 @@ class Parts:
             topic_filter = one if isinstance(one, str) else one[0]
             try:
                 place = place_of(topic_filter, stream_named(packet.properties), self._home.services.stream)
-                check_served(place.stream, self._home.services.streams)
+                check_served(place.stream, self._home.services.shared.streams)
                 chosen.setdefault((place.stream, place.naming), []).append((number, place.topic))
             except BadStream as error:
                 codes[number] = TOPIC_FILTER_INVALID

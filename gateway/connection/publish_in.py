@@ -214,7 +214,7 @@ class Intake:
         self._waiting = waiting or Waiting()
         self._has_offered = False  # a message of QoS 0
         self._said = SUCCESS  # the reason code that was logged last
-        self._pace = Pace(services.paces, session.holding.owner)
+        self._pace = Pace(services.shared.paces, session.holding.owner)
         self._keeps_identities = keeps_identities
         self._is_from_broker = is_from_broker
         self._seen = services.log.seen
@@ -239,7 +239,7 @@ class Intake:
             message.is_realtime = message.take_realtime() or self._realtime is Realtime.ALL
         reason_code = self._check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
-            self._services.devices.note_identity(self._session.client_id, message.origin, message.epoch)
+            self._services.shared.devices.note_identity(self._session.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
             self._refuse(packet, message, reason_code)
         elif message.has_passed(self._services.log.hop):

@@ -21,15 +21,29 @@ from gateway.store import Endings, MessageLog
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """What all streams of a gateway share. ``streams`` has the services of each by name, "" for the default one."""
+
+    access_control: AccessControl
+    devices: Devices
+    holdings: Holdings
+    timers: Timers
+    paces: Paces
+    time_shares: TimeShares
+    shifts: Shifts
+    rooms: LineRooms
+    streams: dict[str, "Services"]
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     """The parts of the gateway that a connection uses in one stream; `Stream` makes them and opens and closes them.
 
-    ``streams`` has the services of all streams, by name, "" for the default one. ``devices``, ``access_control``,
-    ``holdings``, ``timers``, ``paces``, ``time_shares``, ``shifts`` and ``rooms`` are the same in all of them.
+    ``shared`` has the parts that are the same in all streams.
     """
 
     stream: str
-    streams: dict[str, "Services"]
+    shared: Common
     config: GatewayConfig
     counters: Counters
     log: MessageLog
@@ -38,15 +52,7 @@ class Services:
     copies: LinkCopies
     limits: Limits
     endings: Endings
-    access_control: AccessControl
     sessions: Sessions
     subscribers: Subscribers
     publishing: Publishing
     wills: Wills
-    devices: Devices
-    holdings: Holdings
-    timers: Timers
-    paces: Paces
-    time_shares: TimeShares
-    shifts: Shifts
-    rooms: LineRooms

@@ -4,22 +4,17 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from dataclasses import dataclass
 from typing import Any
 
-from gateway.auth.admission import AccessControl
 from gateway.auth.permissions import Access
 from gateway.config.schema import GatewayConfig
-from gateway.connection.services import Services
-from gateway.holdings import Holdings
+from gateway.connection.services import Common, Services
 from gateway.limits import Limits
-from gateway.loop.pace import LineRooms, Paces, Shifts, TimeShares
 from gateway.loop.timers import Timers
 from gateway.message import message_from
 from gateway.multicast import Multicast
 from gateway.network import Network
 from gateway.sessions.copies import LinkCopies
-from gateway.sessions.devices import Devices
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
@@ -27,21 +22,6 @@ from gateway.sessions.wills import Wills
 from gateway.store import Cursor, Endings, MessageLog, Work, wills
 from gateway.streams.names import client_of
 from wire import reasons
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """What all streams of a gateway share. ``streams`` gets the services of each."""
-
-    access_control: AccessControl
-    devices: Devices
-    holdings: Holdings
-    timers: Timers
-    paces: Paces
-    time_shares: TimeShares
-    shifts: Shifts
-    rooms: LineRooms
-    streams: dict[str, Services]
 
 
 class Stream:
@@ -80,7 +60,7 @@ class Stream:
         )
         self.services = common.streams[name] = Services(
             stream=name,
-            streams=common.streams,
+            shared=common,
             config=config,
             counters=log.counters,
             log=log,
@@ -89,18 +69,10 @@ class Stream:
             copies=self._copies,
             limits=self.limits,
             endings=self.endings,
-            access_control=common.access_control,
             sessions=self.sessions,
             subscribers=self.subscribers,
             publishing=self.publishing,
             wills=self._wills,
-            devices=common.devices,
-            holdings=common.holdings,
-            timers=common.timers,
-            paces=common.paces,
-            time_shares=common.time_shares,
-            shifts=common.shifts,
-            rooms=common.rooms,
         )
 
     async def open(self) -> None:
