@@ -20,6 +20,7 @@ import msgspec
 
 from gateway.links import Links, describe_all
 from gateway.routes import ListenError
+from gateway.store import words_of
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped
 from uplink.routes import NoSuchRoute, Routes
 
@@ -99,12 +100,12 @@ class Control:
                 async with asyncio.timeout(CONNECT_DEADLINE_S):
                     line = await reader.readline()
                 answer = {"result": await self._do(msgspec.json.decode(line, type=Request))}
-            except (NoSuchRoute, ExportFailed, BadBacklogFile, ImportStopped, sqlite3.Error) as error:
+            except (NoSuchRoute, ExportFailed, BadBacklogFile, ImportStopped) as error:
                 answer = {"error": str(error)}
             except (msgspec.MsgspecError, ValueError, TimeoutError) as error:
                 answer = {"error": f"expected a request in one line of JSON: {error}"}
-            except OSError as error:  # of a file; one of the connection ends it below
-                answer = {"error": f"{error.filename}: {error.strerror}"}
+            except (OSError, sqlite3.Error) as error:  # of a file or the store; one of the connection ends it below
+                answer = {"error": words_of(error, self._folder)}
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
         writer.close()

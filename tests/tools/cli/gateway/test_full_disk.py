@@ -14,6 +14,8 @@ import pytest
 from gateway.message import Message
 from tests.gateway.store.support import messages_in, opened
 from tests.house.repository import ROOT
+from tools.lab.testing.process import Process
+from uplink.carry.backlog_file import BacklogWriter, Header
 
 CONFIG = """name = "gw"
 [store]
@@ -43,9 +45,12 @@ class FullDisk:
             pytest.skip("this user may make no namespace with a disk of its own (unshare)")
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
-        inside = ["nsenter", "--target", str(self._holder.pid), "--user", "--mount", "--preserve-credentials", "--"]
-        inside += ["sh", "-c", f'cd {ROOT} && exec "$@"', "sh"]
-        return subprocess.run([*inside, *argv], capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(self.inside(*argv), capture_output=True, text=True, check=False, timeout=60)
+
+    def inside(self, *argv: str) -> list[str]:
+        """Returns the command that runs another one where the disk is."""
+        enter = ["nsenter", "--target", str(self._holder.pid), "--user", "--mount", "--preserve-credentials", "--"]
+        return [*enter, "sh", "-c", f'cd {ROOT} && exec "$@"', "sh", *argv]
 
     def call(self, function: Callable[[Path], None], folder: Path) -> subprocess.CompletedProcess[str]:
         program = f"import pathlib; from {function.__module__} import {function.__name__} as call"
@@ -139,3 +144,23 @@ def test_what_a_full_disk_has_stopped_leaves_no_file_behind(disk: FullDisk, tmp_
     for command, arguments in commands.items():
         done = disk.run(*holdfast, command, *arguments)
         assert done.returncode == 0, done.stderr
+
+
+def test_an_import_says_that_the_disk_of_the_store_is_full_and_goes_on_later(disk: FullDisk, tmp_path: Path) -> None:
+    config, backlog = tmp_path / "gateway.toml", tmp_path / "backlog"
+    config.write_text(CONFIG.format(folder=disk.path / "store"))
+    BacklogWriter(backlog, Header("1", "gw", "central", 1)).finish()
+    holdfast = [sys.executable, "-m", "tools.cli.main"]
+    gateway = Process("gateway", disk.inside(*holdfast, "gateway", "run", str(config)))
+    gateway.start()
+    try:
+        gateway.says("event=ready")
+        disk.fill()
+        done = disk.run(*holdfast, "uplink", "import", str(backlog), "--config", str(config))
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert f"free some of {disk.path}," in done.stderr
+        disk.run("rm", f"{disk.path}/others")
+        done = disk.run(*holdfast, "uplink", "import", str(backlog), "--config", str(config))
+        assert done.returncode == 0, done.stderr
+    finally:
+        gateway.stop()
