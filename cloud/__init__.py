@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cloud.queries.result import BadQuery, Result
     from cloud.queries.spark import open_views, select
     from cloud.queries.views import view_names
+    from cloud.source.source import register_source
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
     from cloud.storage.place import check_place
@@ -43,6 +44,7 @@ _HOMES = {
     "cloud.queries.result": ("BadQuery", "Result"),
     "cloud.queries.spark": ("open_views", "select"),
     "cloud.queries.views": ("view_names",),
+    "cloud.source.source": ("register_source",),
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
     "cloud.storage.place": ("check_place",),
@@ -98,6 +100,7 @@ __all__ = [
     "open_views",
     "read_manifest",
     "rebuild",
+    "register_source",
     "requarantine",
     "select",
     "verify",

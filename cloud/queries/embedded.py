@@ -8,27 +8,23 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
 from types import TracebackType
-from typing import Any
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.csv import read_csv
 
+from cloud.queries.dataset import open_log, rows_of, schema_of
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import VIEWS_FILE, name_in_sql, view_names
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables.data_file import checked_parquet
-from cloud.tables.delta_log import DataFile, DeltaLog
-from cloud.tables.schema import TABLES, Table, arrow_schema
+from cloud.tables.schema import TABLES, Table
 from cloud.tables.tables import NoTables, require_tables
 
 INTERRUPT_S = 0.05  # between two interrupts of a query
@@ -151,41 +147,5 @@ def _reason(error: duckdb.Error) -> str:
 
 def _rows(folder: Storage, table: Table) -> ds.Dataset:
     """Returns the rows of a Delta table, which are read when a query needs them."""
-    log = DeltaLog(folder, read_only=True)
-    if log.version < 0:
-        return ds.dataset(table.empty())
-    try:
-        schema = arrow_schema(log.metadata["schemaString"])
-    except KeyError as error:
-        raise NoTables(f"{folder} has a column of the type {error}, which only Spark reads here") from None
-    if log.reader_version > 1:
-        raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
-    files, format, disk = list(log.files.values()), checked_parquet(), folder.filesystem
-    fragments = [
-        format.make_fragment(folder.path(file.place), disk, partition_expression=_limits(file, schema))
-        for file in files
-    ]
-    return ds.FileSystemDataset(fragments, schema, format, disk)
-
-
-def _limits(file: DataFile, schema: pa.Schema) -> pc.Expression:
-    """Returns what is true of every row of a file: the partition's value, and the limits of columns without nulls."""
-    true = pc.scalar(True)
-    for name, text in file.partition_values.items():
-        value = None if text is None else pa.scalar(text).cast(schema.field(name).type)
-        true &= pc.field(name).is_null() if value is None else pc.field(name) == value
-    for name, (lowest, highest) in file.full_limits().items():
-        if name not in schema.names:
-            continue
-        kind = schema.field(name).type
-        true &= (pc.field(name) >= _limit(lowest, kind, up=False)) & (pc.field(name) <= _limit(highest, kind, up=True))
-    return true
-
-
-def _limit(value: Any, kind: pa.DataType, up: bool) -> pa.Scalar:
-    """Returns a limit as the log writes it as a value. The log has whole milliseconds, which others round down."""
-    if pa.types.is_timestamp(kind):
-        value = datetime.fromisoformat(value).astimezone(UTC) + timedelta(milliseconds=1 if up else 0)
-    elif pa.types.is_date(kind):
-        value = date.fromisoformat(value)
-    return pa.scalar(value, kind)
+    log = open_log(folder)
+    return ds.dataset(table.empty()) if log.version < 0 else rows_of(folder, log.files.values(), schema_of(log))

@@ -74,8 +74,11 @@ class Landed(NamedTuple):
         )
 
 
-def read_times(messages: pa.Table, planned_ms: int, file: str, batch: int) -> Landed:
-    """Returns landed messages with their times. A time beyond the year 9999 is null, and a problem of the message."""
+def read_times(messages: pa.Table, planned_ms: int | None, file: str, batch: int) -> Landed:
+    """Returns landed messages with their times. A time beyond the year 9999 is null, and a problem of the message.
+
+    planned_ms: takes the place of a landing time beyond the year 9999 (Unix time, ms).
+    """
     received_ms, landed_ms = (messages[name].combine_chunks() for name in ("received_ms", "landed_ms"))
     fits = _is_time(received_ms)
     problems = pc.if_else(pc.fill_null(fits, True), pa.scalar(None, pa.string()), pa.scalar(TIME_REASON, pa.string()))

@@ -109,7 +109,9 @@ def test_anomaly_is_found_and_nothing_else(spark: SparkSession, tables: Path) ->
     assert found[2] == 20.0
 
 
-def test_notebook_runs_from_its_first_cell_to_its_last(tables: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs_from_its_first_cell_to_its_last(
+    spark: SparkSession, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tables.parent)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     notebook = json.loads((HOW_TO / "ask-the-tables.ipynb").read_text())
@@ -119,3 +121,4 @@ def test_notebook_runs_from_its_first_cell_to_its_last(tables: Path, monkeypatch
             assert cell["outputs"] == [] and cell["execution_count"] is None
             exec("".join(cell["source"]), names)
     assert len(names["suspicious"]) == 1  # type: ignore[arg-type]
+    assert dict(names["by_metric"].values.tolist())["temperature"] == READINGS  # type: ignore[attr-defined]
