@@ -4,6 +4,7 @@ Source: https://spark.apache.org/docs/latest/api/python/tutorial/sql/python_data
 """
 
 from collections.abc import MutableMapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
@@ -13,6 +14,7 @@ from pyspark.sql.types import StructType
 from cloud.source.landing import SCHEMA, LandingReader, LandingStream, Messages
 from cloud.source.tables import TableReader, TableRows, TableStream
 from cloud.source.wanted import parse_wanted
+from cloud.storage.place import is_url
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, QUARANTINE, READINGS, STATEMENT_TABLES, TABLES, Table
 
 NAME = "holdfast"
@@ -23,19 +25,28 @@ STREAMED = [table.name for table in (BRONZE_MESSAGES, READINGS, QUARANTINE, BATC
 
 
 def register_source(spark: SparkSession) -> None:
-    """Makes the source `holdfast` known to a session. Each Python of its executors has to have this package."""
-    spark.dataSource.register(HoldfastSource)
+    """Makes the source `holdfast` known to a session. Each Python of its executors has to have this package.
+
+    A path that is relative is in the folder that this program works in now: Spark's workers have others.
+    """
+    spark.dataSource.register(type("Source", (HoldfastSource,), {"home": str(Path.cwd())}))
 
 
 class HoldfastSource(DataSource):
-    """A landing folder, or with the option `table` a table. `path` is a path or a URL, as `ingest` takes it."""
+    """A landing folder, or with the option `table` a table. `path` is a path or a URL, as `ingest` takes it.
+
+    `home` is the folder in which a relative path is.
+    """
+
+    home = ""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Raises ValueError for an option that cannot be."""
         super().__init__(options)
-        self._place = options.get("path") or ""
-        if not self._place:
+        place = options.get("path")
+        if not place:
             raise ValueError("the source holdfast needs a path: load(PATH) or option('path', PATH)")
+        self._place = place if is_url(place) else str(Path(self.home, place))
         self._table = _table(options.get("table"))
         self._columns = self._table.empty().schema if self._table else SCHEMA
         self._wanted = parse_wanted(options, self._columns)

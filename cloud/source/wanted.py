@@ -1,7 +1,7 @@
 """Which messages a source is asked for: by an origin, and by a span of time. Other rows never reach Spark.
 
 Spark can hand a source the conditions of a query, too. Version 4.2 keeps them beside the DataFrame: a second query of
-the same DataFrame without conditions gets the rows of the first one, and of two branches of a query both get the rows of
+the same DataFrame without conditions gets the rows of the first one, and two branches of a query both get the rows of
 one. So conditions are options here, which belong to one DataFrame, and Spark judges all others by itself.
 """
 
