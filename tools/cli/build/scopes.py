@@ -42,23 +42,14 @@ class Scope:
         return isinstance(self.node, ast.ClassDef)
 
 
-class Scopes(ast.NodeVisitor):
+class Scopes:
     """The scopes of one module's tree."""
 
     def __init__(self, tree: ast.Module) -> None:
-        self.module = Scope(tree, None)
-        self._scope = self.module
-        self._statement: ast.stmt | None = None
-        self._certain = True
-        self._scope_of: dict[ast.AST, Scope] = {}
-        self._inner: list[Scope] = []
-        for statement in tree.body:
-            self.visit(statement)
-        for scope in self._inner:
-            for name in scope.global_names:
-                self._give(scope, name, self.module)
-            for name in scope.nonlocal_names:
-                self._give(scope, name, _function_around(scope, name))
+        reader = _Reader(tree)
+        self.module = reader.module
+        self._scope_of = reader.scope_of
+        self._inner = reader.inner
 
     def owner(self, node: ast.AST, name: str | None = None) -> Scope | None:
         """Returns the scope that binds a name; None if the name is built in.
@@ -113,11 +104,30 @@ class Scopes(ast.NodeVisitor):
         read = [node for node in self._scope_of if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)]
         return {node.id for node in read if self._scope_of[node].is_class and node.id in self._scope_of[node].bindings}
 
+
+class _Reader(ast.NodeVisitor):
+    """Walks through a module's tree, and notes the scope of each node and the bindings of each scope."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.module = Scope(tree, None)
+        self.scope_of: dict[ast.AST, Scope] = {}
+        self.inner: list[Scope] = []
+        self._scope = self.module
+        self._statement: ast.stmt | None = None
+        self._certain = True
+        for statement in tree.body:
+            self.visit(statement)
+        for scope in self.inner:
+            for name in scope.global_names:
+                self._give(scope, name, self.module)
+            for name in scope.nonlocal_names:
+                self._give(scope, name, _function_around(scope, name))
+
     def visit(self, node: ast.AST) -> None:
         statement, certain = self._statement, self._certain
         if isinstance(node, ast.stmt):
             self._statement = node
-        self._scope_of[node] = self._scope
+        self.scope_of[node] = self._scope
         super().visit(node)
         self._statement, self._certain = statement, certain
 
@@ -130,14 +140,14 @@ class Scopes(ast.NodeVisitor):
         if not isinstance(node.ctx, ast.Load):
             self._bind(node.id, node)
         elif self._scope.is_class and self._certain and node.id not in self._scope.bindings:
-            self._scope_of[node] = self._scope.parent or self.module  # the class has not bound the name yet
+            self.scope_of[node] = self._scope.parent or self.module  # the class has not bound the name yet
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         scope = self._scope
         while isinstance(scope.node, Comprehension) and scope.parent is not None:
             scope = scope.parent  # PEP 572: the target belongs to the scope around the comprehension
         self._add(scope, node.target.id, Binding(node, self._statement, is_certain=False))
-        self._scope_of[node.target] = scope
+        self.scope_of[node.target] = scope
         self.visit(node.value)
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -196,7 +206,7 @@ class Scopes(ast.NodeVisitor):
         is_method = self._scope.is_class and not getattr(node, "decorator_list", [])
         scope = self._open(node)
         for index, argument in enumerate([*arguments, *rest]):
-            self._scope_of[argument] = scope
+            self.scope_of[argument] = scope
             is_self = is_method and index == 0 and bool(arguments)
             self._add(scope, argument.arg, Binding(argument, None, is_certain=True, is_self=is_self))
         self._visit_within(scope, body)
@@ -206,7 +216,7 @@ class Scopes(ast.NodeVisitor):
 
     def _open(self, node: ast.AST) -> Scope:
         scope = Scope(node, self._scope)
-        self._inner.append(scope)
+        self.inner.append(scope)
         return scope
 
     def _visit_within(self, scope: Scope, body: list[ast.stmt] | list[ast.expr]) -> None:
