@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Container
 
 import msgspec
 
-from gateway.routes import RouteState, Signal
+from gateway.routes import Message, RouteState, Signal
 from gateway.store import MessageLog, Refused, Work, drops
 from wire.errors import WireError
 
 REFUSED_MOST = 10_000  # beyond it the broker refuses everything, perhaps, and the route stands still
+
+Send = Callable[[Refused, Message], Awaitable[None]]
 
 logger = logging.getLogger(__name__)
 
@@ -116,6 +118,28 @@ class Refusals:
         if self.due:
             self.is_due.set()
         return len(self.due)
+
+    async def send_due(
+        self, wait_for_room: Callable[[], Awaitable[None]], send: Send, flight: Container[int] = ()
+    ) -> None:
+        """Sends what is due, but for the messages in flight. Raises sqlite3.Error, and what ``send`` raises.
+
+        Args:
+            wait_for_room: returns when a message may be sent.
+            send: sends a message; it releases it, or sets it aside again, by the answer.
+            flight: the positions of messages that were sent and have no answer.
+        """
+        self.is_due.clear()
+        for one in list(self.due.values()):
+            if one.position in flight or self.due.get(one.position) is not one:
+                continue
+            message = await self._log.read_one(one.position)
+            if message is None:
+                self._log.defer(self.release(one))
+                continue
+            await wait_for_room()
+            if self.due.get(one.position) is one:  # it may have been discarded meanwhile
+                await send(one, message)
 
     def release(self, one: Refused) -> Work:
         """A message is no longer set aside; returns the work that has to be written then."""

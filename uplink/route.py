@@ -140,7 +140,6 @@ class Route:
             sender = self.queue.unqueued.sender = Sender(
                 window, self._log, outlet, remote.close, self.queue.link.owed.cursor()
             )
-            needs_subscriber = self.config.needs_subscriber
             begun = partial(self._note_answer, client)
             answers = Answers(
                 window,
@@ -151,7 +150,6 @@ class Route:
                 self._statements,
                 self._backoff,
                 begun,
-                needs_subscriber=needs_subscriber,
             )
             if inbound is None:
                 remote.take(answers.handle)

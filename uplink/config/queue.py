@@ -42,6 +42,7 @@ class QueueSettings:
     batch_topic: str | None = None
     batch_limits: tuple[int, int, int] | None = None
     states_every_s: int = 0
+    needs_subscriber: bool = False
     max_messages: int | None = None
     max_bytes: int | None = None
     max_age_s: int | None = None

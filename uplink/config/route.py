@@ -274,6 +274,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             self.batch_topic,
             batch_limits,
             self.states_every_s,
+            self.needs_subscriber,
             self.max_messages,
             self.max_bytes,
             self.max_age_s,

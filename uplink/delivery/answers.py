@@ -54,7 +54,6 @@ class Answers:
         statements: which statements the broker takes.
         backoff: the waits between connections, which begin anew with the first acknowledgement.
         answered: called when the broker answers messages.
-        needs_subscriber: whether a message that no client at the broker has subscribed to is to wait.
 
     ``has_answer`` says whether the broker has answered a message over this connection.
     """
@@ -69,8 +68,6 @@ class Answers:
         statements: Statements,
         backoff: Backoff,
         answered: Callable[[], None],
-        *,
-        needs_subscriber: bool,
     ) -> None:
         self._window = window
         self._sender = sender
@@ -85,7 +82,7 @@ class Answers:
         self._backoff = backoff
         self._answered = answered
         self.has_answer = False
-        self._needs_subscriber = needs_subscriber
+        self._needs_subscriber = queue.settings.needs_subscriber
         self._batch = AckBatch(log.submit, AckOrder(remote.flush, remote.close))
         self._standing = Standing(queue.state, backoff, window.pause, self._go_on)
         self._again: list[int] = []

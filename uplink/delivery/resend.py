@@ -1,6 +1,7 @@
 """What a broker has refused, on its way again: messages that an operator wants to be sent, and halves of batches."""
 
 from gateway.delivery import Sender
+from gateway.routes import Message
 from gateway.store import Delivery, Grant, MessageLog, Refused, RefusedRow, qos2
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
@@ -38,26 +39,16 @@ class Resend:
         refusals, window = self._refusals, self._window
         await self._sender.resumed()
         while True:
-            refusals.is_due.clear()
             in_flight = {one.position for one in window.resent.values()}
-            for one in list(refusals.due.values()):
-                if one.position in refusals.due and one.position not in in_flight:
-                    await self._send(one)
+            await refusals.send_due(window.wait_for_room, self._send, in_flight)
             while window.to_split:
                 await self._send_halves(window.to_split.pop(0))
             window.flush()
             await refusals.is_due.wait()
 
-    async def _send(self, one: Refused) -> None:
+    async def _send(self, one: Refused, stored: Message) -> None:
         window = self._window
-        message = await self._log.read_one(one.position)
-        if message is None:
-            self._log.defer(self._refusals.release(one))
-            return
-        await window.wait_for_room()
-        if self._refusals.due.get(one.position) is not one:
-            return  # it was discarded meanwhile
-        message = window.shape(one.position, message, one.row.via)
+        message = window.shape(one.position, stored, one.row.via)
         if message is None:
             return
         if self._statements.is_refused(message.topic):  # the broker has just refused another one

@@ -87,17 +87,12 @@ class Export:
         """Sends what an operator wants to be sent again, for ever. Raises TransportDown, sqlite3.Error."""
         refusals = self._queue.refusals
         while True:
-            refusals.is_due.clear()
-            for one in list(refusals.due.values()):
-                message = await self._log.read_one(one.position)
-                if message is None:
-                    self._log.defer(refusals.release(one))
-                    continue
-                await self._wait_for_room()
-                if refusals.due.get(one.position) is one:
-                    await self._send_beside(one.position, message, partial(self._note_resent, one))
+            await refusals.send_due(self._wait_for_room, self._send_again)
             await self._transport.flush()
             await refusals.is_due.wait()
+
+    async def _send_again(self, one: Refused, message: Message) -> None:
+        await self._send_beside(one.position, message, partial(self._note_resent, one))
 
     def stop(self) -> None:
         """The connection has ended: what is not answered goes over the next one."""

@@ -26,7 +26,6 @@ from gateway.links import (
     LINKS_TOPIC,
     BadLink,
     Change,
-    FilterSum,
     LinkSettings,
     Network,
     Side,
@@ -42,6 +41,7 @@ from uplink.config.route import RouteConfig
 from uplink.connect.connector import LinkDown
 from uplink.proxy.cover import Cover
 from uplink.proxy.requests import Asked, Requests
+from uplink.proxy.session_filters import SessionFilters
 from uplink.queue.route_queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.hops import HOPS_PROPERTY
@@ -94,13 +94,9 @@ class DiallingEnd:
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
         self._is_passive = copies.go_with_connection = self._neighbour.mode == "active-passive"
-        self._asked: dict[str, None] | None = None  # the filters of the session, as answered; None: they are not known
-        self._said: dict[str, None] = {}  # those of which the CONNECT has the sum
-        self._expected: dict[str, None] = {}  # the same when all requests are answered
-        self._refused: dict[str, str] = {}  # with the reasons; not asked for again over this connection
+        self._session = SessionFilters()
         self._is_up = False
         self.since_ms = 0
-        self._unanswered: list[Asked] = []  # over the last connection
         self._requests: Requests | None = None
         self._cover: Cover | None = None
         self.theirs: LinkSettings | None = None
@@ -155,8 +151,8 @@ class DiallingEnd:
             waiting_bytes=state.backlog_bytes,
             is_counted=True,
             wanted=self.wanted_count,
-            asked=len(self._asked or ()),
-            refused=tuple(f"{one!r} ({reason})" for one, reason in self._refused.items()),
+            asked=len(self._session.answered or ()),
+            refused=tuple(f"{one!r} ({reason})" for one, reason in self._session.refused.items()),
             problem="" if self._is_up else self._problem() or "it has not connected yet",
         )
 
@@ -166,16 +162,15 @@ class DiallingEnd:
 
     def is_asked(self, topic_filter: str) -> bool:
         """Whether the neighbour has accepted a filter of this gateway."""
-        return self._asked is not None and topic_filter in self._asked
+        return topic_filter in (self._session.answered or ())
 
     def filters_beside(self) -> Iterable[str]:
         """Returns the filters of both, of which the gateway may not count some."""
-        return [*(self._asked or ()), *(self._heard.subscriptions if self._heard.is_aside else ())]
+        return [*(self._session.answered or ()), *(self._heard.subscriptions if self._heard.is_aside else ())]
 
     def properties(self) -> list[tuple[str, str]]:
         """Returns the user properties for a CONNECT to a gateway."""
-        self._said = self._wanted() if self._asked is None else dict(self._asked)
-        asked = FilterSum(self._said).value
+        asked = self._session.say(self._wanted()).value
         link = encode_link(msgspec.structs.replace(self._ours, asked=asked, streams=self._network.streams))
         stream = [(STREAM_PROPERTY, self._config.stream)] if self._config.stream else []
         return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark), *stream]
@@ -218,12 +213,10 @@ class DiallingEnd:
         """
         self._heard.begin()
         self._network.tell()
-        self._refused.clear()
         wanted = self._begin_wanted()
-        is_known = self._find_asked(noted if session_present else ())
-        self._expected = dict(self._asked or {})
+        is_known = self._session.begin(self.theirs, noted if session_present else ())
         self._requests = requests
-        expected = self._expected
+        expected = self._session.expected
         lacking = [one for one in self._without_copies() if one in wanted and one in expected]
         added = sorted(one for one in wanted if one not in expected)  # the neighbour stores them faster in order
         self._ask(added, [one for one in expected if one not in wanted])
@@ -238,8 +231,8 @@ class DiallingEnd:
     def _without_copies(self) -> list[str]:
         """Returns the filters of the session whose copies are gone, or may not be on their way."""
         if self._is_passive:
-            return list(self._expected)
-        return list(dict.fromkeys(chain.from_iterable(request.topic_filters for request in self._unanswered)))
+            return list(self._session.expected)
+        return self._session.in_doubt
 
     def open(self) -> None:
         """The route begins. In mode active-passive the connection of an earlier start has ended with that."""
@@ -249,7 +242,7 @@ class DiallingEnd:
     def end(self) -> None:
         """The connection has ended."""
         if self._requests is not None:
-            self._unanswered = self._requests.waiting
+            self._session.end(self._requests.waiting)
             if self._is_passive:
                 self._copies.clear()
         self._requests = None
@@ -301,29 +294,19 @@ class DiallingEnd:
         if self._cover is not None:
             added, removed = self._cover.change(added, removed)
         for topic_filter in removed:
-            self._refused.pop(topic_filter, None)
+            self._session.refused.pop(topic_filter, None)
         self._copies.tell(added, removed)
-        expected = self._expected
+        expected = self._session.expected
         self._ask([one for one in added if one not in expected], [one for one in removed if one in expected])
         self._requests.flush()
 
     def note_answer(self, asked: Asked, granted: Sequence[str], refused: Mapping[str, str]) -> None:
         """The neighbour has granted some filters of a request; ``refused`` has the reasons for the others."""
-        if self._asked is None or asked.ends_others:
-            return
-        if asked.is_subscribe:
-            self._asked.update(dict.fromkeys(granted))
-            for topic_filter in asked.topic_filters:
-                if topic_filter not in self._asked:
-                    self._refused[topic_filter] = refused[topic_filter]
-                    self._expected.pop(topic_filter, None)
-        else:
-            for topic_filter in granted:
-                self._asked.pop(topic_filter, None)
+        self._session.note_answer(asked, granted, refused)
 
     def session_filters(self) -> list[str]:
         """Returns the filters that the session may have, for the note of a route to an ordinary broker."""
-        return list((self._asked or {}) | self._expected)
+        return self._session.all()
 
     def _note_up(self, *, is_up: bool) -> None:
         if is_up != self._is_up:
@@ -346,33 +329,10 @@ class DiallingEnd:
     def _wanted(self) -> dict[str, None]:
         return self._always | dict.fromkeys(self._network.interest.told_to(self._side))
 
-    def _find_asked(self, noted: Iterable[str]) -> bool:
-        """Finds out which filters the session has; returns False if that is not known."""
-        if self.theirs is None or self.theirs.asked == FilterSum().value:
-            self._asked = dict.fromkeys(() if self.theirs else noted)
-            return True
-        found, total = self._said, FilterSum(self._said)
-        for request in [Asked([], True), *self._unanswered]:
-            for topic_filter in request.topic_filters:
-                if request.is_subscribe and topic_filter not in found:
-                    total.add(topic_filter)
-                    found[topic_filter] = None
-                elif not request.is_subscribe and topic_filter in found:
-                    total.remove(topic_filter)
-                    del found[topic_filter]
-            if total.value == self.theirs.asked:
-                self._asked = found
-                return True
-        self._asked = {}
-        return False
-
     def _ask(self, added: Sequence[str], removed: Sequence[str]) -> None:
         assert self._requests is not None
-        added = [one for one in added if one not in self._refused]
-        self._expected.update(dict.fromkeys(added))
+        added = self._session.ask(added, removed)
         if self.theirs is None:
             self._queue.link.asked.add(added)
-        for topic_filter in removed:
-            del self._expected[topic_filter]
         self._requests.subscribe(added)
         self._requests.unsubscribe(removed)

@@ -54,7 +54,8 @@ class RouteQueue:
     ``lanes`` hand out the messages that wait, and ``unqueued`` sends the others at once. ``outgoing`` are the QoS 2
     flows, and ``refusals`` the messages that are set aside. ``unwanted`` are the packet identifiers of QoS 2 messages
     that no client at the broker has subscribed to, until their PUBCOMPs: the broker has dropped its copies, and the
-    messages go again behind these. ``endings`` is told of messages that wait for what a neighbour wants no more.
+    messages go again behind these. ``settings`` are the route's now.
+    ``endings`` is told of messages that wait for what a neighbour wants no more.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class RouteQueue:
         self.name = name
         self.consumer = ROUTE_PREFIX + name
         self._log = log
-        self._settings = settings
+        self.settings = settings
         is_known = self.consumer in log.consumers.names()
         if self.consumer not in log.routes.names():
             if BACKFILL_PREFIX + self.consumer in log.consumers.names():
@@ -95,7 +96,7 @@ class RouteQueue:
 
     def _watch(self) -> BacklogWatch:
         lanes = self.lanes
-        return BacklogWatch(self.state, self._log, lanes.cursors, self._settings, lanes.keeper, *self._selection())
+        return BacklogWatch(self.state, self._log, lanes.cursors, self.settings, lanes.keeper, *self._selection())
 
     def _selection(self) -> tuple[Callable[[Message], bool] | None, ReasonToDrop | None]:
         """Returns which messages the rules leave out, and why one does not go over the link."""
@@ -129,7 +130,7 @@ class RouteQueue:
 
     def _want_retained(self, filters: Iterable[str]) -> None:
         """The retained messages that new filters match go to the broker; foreign systems have none."""
-        if self._settings.broker.startswith(("mqtt", "ws")):
+        if self.settings.broker.startswith(("mqtt", "ws")):
             self.link.owed.want(filters)
 
     def change_filters(self, filters: tuple[str, ...], endings: Endings) -> None:
@@ -151,14 +152,14 @@ class RouteQueue:
 
     def _resubscribe(self, endings: Endings) -> None:
         for cursor in self.lanes.cursors:
-            endings.resubscribe(cursor, self.link.subscriptions(self._settings))
+            endings.resubscribe(cursor, self.link.subscriptions(self.settings))
 
     def change(self, settings: QueueSettings, endings: Endings) -> None:
         """Goes on with other settings at the same place.
 
         While this is called, the route has no connection, and its watch does not run.
         """
-        self._settings = settings
+        self.settings = settings
         self.state.stands = ""
         self.link.change(settings)
         self.lanes.change(settings)
@@ -193,7 +194,7 @@ class RouteQueue:
             problems = [state.stands or problem, state.statement_note]
         return RouteStatus(
             self.name,
-            self._settings.broker,
+            self.settings.broker,
             state.server,
             state.connected,
             state.connected and bool(state.stands),
@@ -210,7 +211,7 @@ class RouteQueue:
             "; ".join(filter(None, problems)),
             state.last_error,
             state.last_error_ms,
-            self._settings.order,
+            self.settings.order,
             state.live_messages,
             state.backfill_messages,
         )
