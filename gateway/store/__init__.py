@@ -26,7 +26,6 @@ from gateway.store.consumers.delivery import (
 )
 from gateway.store.consumers.group_cursor import GroupCursor
 from gateway.store.consumers.shares import Limit, OriginShares, TopicLimits, TopicShares
-from gateway.store.database import check_store
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch, AckOrder
 from gateway.store.log import MessageLog
@@ -36,11 +35,10 @@ from gateway.store.routes.lane_cursor import LaneCursor, Piece
 from gateway.store.routes.left_out import LeftOut
 from gateway.store.routes.refused import Refused
 from gateway.store.routes.runs import DeliveryRun
-from gateway.store.seen import Seen, SeenNote, Standing, masks_of_batch
-from gateway.store.sqlite import shelf
+from gateway.store.seen import SeenNote, Standing, masks_of_batch
+from gateway.store.sqlite import shelf, wal
 from gateway.store.sqlite.disk import describe_disk, words_of
-from gateway.store.sqlite.folder import MESSAGES, is_in_memory, is_taken, why_unusable
-from gateway.store.sqlite.wal import FRAME_HEADER_SIZE, PAGE_SIZE
+from gateway.store.sqlite.folder import MESSAGES, is_in_memory, why_unusable
 from gateway.store.tables import drops, qos2, quarantine, retained, sessions, wills
 from gateway.store.tables.cursors import BACKFILL_PREFIX, GROUP_PREFIX, LOST, SESSION_PREFIX
 from gateway.store.tables.log_rows import PublishBatch, Work
@@ -51,12 +49,10 @@ from gateway.store.unseen_drops import UnseenDrops
 
 __all__ = [
     "BACKFILL_PREFIX",
-    "FRAME_HEADER_SIZE",
     "GROUP_PREFIX",
     "HAND_OUT_BYTES_MAX",
     "LOST",
     "MESSAGES",
-    "PAGE_SIZE",
     "SESSION_PREFIX",
     "AckBatch",
     "AckOrder",
@@ -81,7 +77,6 @@ __all__ = [
     "ReasonToDrop",
     "Refused",
     "RefusedRow",
-    "Seen",
     "SeenNote",
     "Shares",
     "Standing",
@@ -89,7 +84,6 @@ __all__ = [
     "TopicShares",
     "UnseenDrops",
     "Work",
-    "check_store",
     "count_backlogs",
     "describe_disk",
     "drops",
@@ -97,7 +91,6 @@ __all__ = [
     "grants_apart",
     "hand_over",
     "is_in_memory",
-    "is_taken",
     "masks_of",
     "masks_of_batch",
     "qos2",
@@ -106,6 +99,7 @@ __all__ = [
     "sessions",
     "shelf",
     "skip_ahead",
+    "wal",
     "why_unusable",
     "wills",
     "words_of",

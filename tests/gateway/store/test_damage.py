@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import MESSAGES, PAGE_SIZE, Cursor, Delivery, MessageLog, compaction, maintenance, quarantine, wills
+from gateway.store import MESSAGES, Cursor, Delivery, MessageLog, compaction, maintenance, quarantine, wills
 from gateway.store.repair import repair
+from gateway.store.sqlite.wal import PAGE_SIZE
 from gateway.store.tables import log_rows
 from gateway.store.tables.retained import Keep
 from tests.gateway.store.corruption import corrupt_pages, noise, zero

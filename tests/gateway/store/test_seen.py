@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.message import Message
-from gateway.store import AckBatch, AckOrder, Cursor, MessageLog, Seen, Standing, masks_of_batch, quarantine, seen
+from gateway.store import AckBatch, AckOrder, Cursor, MessageLog, Standing, masks_of_batch, quarantine, seen
 from gateway.store import masks_of as masks_of_messages
 from gateway.store.repair import repair
 from gateway.store.seen_chunks import ChunkSet
@@ -320,7 +320,7 @@ class Clock:
 async def test_an_identity_is_known_for_seven_days_after_the_last_one_of_its_chunk(tmp_path: Path) -> None:
     clock = Clock()
     async with opened(tmp_path) as log:
-        timed = Seen(log, SeenRows({}, 0), ("gw", 0), clock)
+        timed = seen.Seen(log, SeenRows({}, 0), ("gw", 0), clock)
         await timed.open()
 
         async def store_at(day: float, identity: Identity) -> None:

@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from gateway.message import Message
-from gateway.store import Cursor, check_store
+from gateway.store import Cursor
+from gateway.store.repair import check_store
 from gateway.store.sqlite import marks
 from gateway.store.sqlite.folder import MESSAGES
 from gateway.store.sqlite.rows import is_whole, open_at_rest, sealed

@@ -7,7 +7,7 @@ import typer
 
 from gateway.broker import naming_stream
 from gateway.config.schema import GatewayConfig, stream_names, with_taken_streams
-from gateway.store import check_store, is_taken
+from gateway.store.repair import check_store, is_taken
 from host.errors import HostError
 from tools.cli.failure import failing_on
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen, store_folder

@@ -12,10 +12,11 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store import MESSAGES, PAGE_SIZE, Cursor, MessageLog, qos2, quarantine
+from gateway.store import MESSAGES, Cursor, MessageLog, qos2, quarantine
 from gateway.store.repair import repair
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.records import below, records
+from gateway.store.sqlite.wal import PAGE_SIZE
 from gateway.store.tables.retained import Keep
 from tests.gateway.store.corruption import Corrupt, corrupt_beginning, corrupt_pages, fill, flip, noise, rows_in, zero
 from tests.gateway.store.support import (

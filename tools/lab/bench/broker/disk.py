@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
-from gateway.store import FRAME_HEADER_SIZE, PAGE_SIZE
+from gateway.store import wal
 
-FRAME_SIZE = FRAME_HEADER_SIZE + PAGE_SIZE  # what SQLite writes for a page of a store
+FRAME_SIZE = wal.FRAME_HEADER_SIZE + wal.PAGE_SIZE  # what SQLite writes for a page of a store
 SYNCS = 100
 SECTOR_SIZE = 512  # of /sys/dev/block, whatever the disk's own is
 
