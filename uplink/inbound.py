@@ -61,16 +61,15 @@ class Inbound:
         self._end = end
         self._services = services
         self._config = config
-        self._publisher = queue.publisher
-        self._asked = queue.link.asked
+        self._queue = queue
         self._state = queue.state
         self._notes = notes
-        self._client, self._remote, self._connack, _ = accepted
+        client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
         self._acks = AckBatch(services.log.submit, AckOrder(self._answered, self._remote.close))
         self._intake = Intake(
             services,
-            self._client,
+            client,
             queue.publisher,
             Trusting(),
             self._acks,
@@ -86,7 +85,7 @@ class Inbound:
         self._has_said_full = False
         self._subscribed: dict[str, None] = {}  # topic filters of the session
         at_once = 1 if end is None else end.at_once
-        self.requests = Requests(config.name, self._client, self._remote, at_once, self._note_answer)
+        self.requests = Requests(config.name, client, self._remote, at_once, self._note_answer)
         self._is_begun = False
         self._following: asyncio.Task[None] | None = None  # what the neighbour wants newly
         self._is_stopping = False
@@ -99,10 +98,10 @@ class Inbound:
         Before this nothing else may be sent: its packet identifier could be that of a message which goes again.
         """
         note, is_present = self._notes.note, self._connack.session_present
-        if not is_present and self._publisher.incoming:
-            await self._services.log.submit([qos2.forget_incoming(self._publisher.client_id)])
-            self._publisher.incoming.clear()
-        former = (*note.subscribed, *self._asked.filters) if is_present else ()
+        if not is_present and self._queue.publisher.incoming:
+            await self._services.log.submit([qos2.forget_incoming(self._queue.publisher.client_id)])
+            self._queue.publisher.incoming.clear()
+        former = (*note.subscribed, *self._queue.link.asked.filters) if is_present else ()
         note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
         await self._notes.save()
         self._remote.may_take = self._intake.may_take
@@ -219,7 +218,7 @@ class Inbound:
 
     async def _save_subscribed(self) -> None:
         """Notes which filters the session of an ordinary broker may have. Raises sqlite3.Error."""
-        asked = list(self._asked.filters)
+        asked = list(self._queue.link.asked.filters)
         if self._end is None:
             self._notes.note.subscribed = tuple(self._subscribed)
         elif self._end.theirs is None:
@@ -227,7 +226,7 @@ class Inbound:
         else:
             self._notes.note.subscribed = ()
         await self._notes.save()
-        self._asked.remove(asked)
+        self._queue.link.asked.remove(asked)
 
     def _tell(self) -> None:
         """Says which subscriptions the broker does not serve as asked. It is no fault here if a neighbour refuses what
