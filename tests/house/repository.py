@@ -8,7 +8,7 @@ from tools.cli.paths import source_root
 
 ROOT = source_root()
 FOLDERS = ("host", "wire", "flash_store", "device", "gateway", "uplink", "cloud", "tools", "tests")
-PORTABLE_FOLDERS = ("host", "wire", "flash_store", "device")
+PORTABLE_FOLDERS = ("wire", "flash_store", "device")
 CPYTHON_ONLY = ("wire/bulk/",)  # in a portable folder, and never on a board
 
 _OTHER_FOLDERS = (".ci", "constraints", "docs")
