@@ -183,7 +183,7 @@ async def test_what_cannot_be_copied_or_restored_is_refused_and_changes_nothing(
         backup(folder, copy)
     before = messages_in(folder)
     (tmp_path / "other").write_bytes(b"no database at all, but long enough to look" * 100)
-    for source, what in ((tmp_path / "other", "not a database"), (tmp_path / "missing", "is not there")):
+    for source, what in ((tmp_path / "other", "it is no backup"), (tmp_path / "missing", "missing: No such file")):
         with pytest.raises(StoreError, match=what):
             restore(folder, source, "gw")
     async with opened(folder):
