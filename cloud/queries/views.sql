@@ -105,8 +105,9 @@ told AS (
         coalesce(max(CASE WHEN side = 1 THEN number END), 0) AS below,
         min(CASE WHEN side = 2 THEN number - 1 END) AS upto
     FROM (
-        SELECT neighbours.origin, neighbours.epoch, neighbours.lo, neighbours.hi, is_head, is_tail, neighbours.side,
-            gateway, route, link_epoch, hop, number
+        -- Holes are few beside crossings: Spark sends them to each task, and does not shuffle the crossings.
+        SELECT /*+ BROADCAST(neighbours) */ neighbours.origin, neighbours.epoch, neighbours.lo, neighbours.hi, is_head,
+            is_tail, neighbours.side, gateway, route, link_epoch, hop, number
         FROM (
             SELECT *, CASE WHEN side = 1 THEN previous ELSE next END AS seq FROM holes CROSS JOIN sides) AS neighbours
         JOIN (

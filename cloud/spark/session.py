@@ -26,10 +26,9 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # Most batches have thousands of rows, not billions: few partitions, and plans that are made once.
-    "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
-    "spark.sql.adaptive.enabled": "false",
+    # The view `gaps` becomes some 300 pieces of Java code. Spark keeps 100, and would compile all of them each time.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.memory": "2g",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.hadoop.parquet.page.write-checksum.enabled": "true",
