@@ -5,10 +5,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Protocol
 
 from gateway.auth.permissions import Access, Permissions
 from gateway.connection.known import KnownMessages, mask_of
+from gateway.connection.publisher import Answering, Publisher
 from gateway.connection.services import Services
 from gateway.connection.waiting import Waiting
 from gateway.limits import Verdict
@@ -17,7 +17,7 @@ from gateway.loop.pace import Pace
 from gateway.message import Message, message_from
 from gateway.network.conditions import Conditions
 from gateway.sessions.copies import Copies
-from gateway.sessions.released import Released, digests_in
+from gateway.sessions.released import digests_in
 from gateway.store import AckBatch, Masks, PublishBatch, SeenNote, Standing, Work, drops, masks_of_batch, qos2, retained
 from gateway.topic_memory import remember
 from wire.bulk.content_digest import content_digest, digests_of
@@ -74,57 +74,6 @@ class Realtime(enum.Enum):
     NONE = "none"
     MARKED = "marked"
     ALL = "all"
-
-
-class Owned(Protocol):
-    """What counts for an owner (``gateway.holdings``)."""
-
-    @property
-    def owner(self) -> str: ...
-
-
-class Publisher(Protocol):
-    """What the intake needs of a client's session, or of a route that receives messages.
-
-    ``incoming`` has the packet identifiers of QoS 2 messages that are not released, with digests, ``released`` has the
-    identifiers released a moment ago, if these are noted. ``durable`` says whether they are noted in the store.
-    ``holding`` has the owner that the messages count for.
-    """
-
-    @property
-    def client_id(self) -> str: ...
-
-    @property
-    def durable(self) -> bool: ...
-
-    @property
-    def incoming(self) -> dict[int, bytes]: ...
-
-    @property
-    def released(self) -> Released | None: ...
-
-    @property
-    def holding(self) -> Owned: ...
-
-
-class Answering(Protocol):
-    """What the intake needs of a connection: it answers PUBLISHes. A `BulkConnection` is one."""
-
-    @property
-    def connected(self) -> bool: ...
-
-    @property
-    def protocol_level(self) -> int: ...
-
-    def puback(self, packet_identifier: int, reason_code: int, reason: str, /) -> object: ...
-
-    def pubrec(self, packet_identifier: int, reason_code: int, reason: str, /) -> object: ...
-
-    def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int, /) -> object: ...
-
-    def has_unanswered(self) -> bool: ...
-
-    def identifiers_in_use(self) -> list[int]: ...
 
 
 class Intake:
