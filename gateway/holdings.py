@@ -1,8 +1,8 @@
 """The memory that clients make the gateway hold for as long as they like, counted by owner.
 
 An owner is a user, with all its sessions. Clients without a user share an owner by their address. So a client gains
-nothing by using another client identifier. Rates (``gateway.loop.pace``) and shares of the store
-(``gateway.store.client_shares``) are counted by owner too.
+nothing by using another client identifier. Rates (``gateway.loop.pace``) and quotas of the store
+(``gateway.store.client_quotas``) are counted by owner too.
 """
 
 from gateway.port import network_of

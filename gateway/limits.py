@@ -18,15 +18,13 @@ from gateway.config.schema import ClientConfig, GatewayConfig, QueueConfig
 from gateway.message import MESSAGE_OVERHEAD, Message
 from gateway.store import (
     Backlog,
+    ClientQuotas,
     Cursor,
-    Limit,
     MessageLog,
-    Shares,
-    TopicLimits,
-    TopicShares,
     UnseenDrops,
     count_backlogs,
-    describe_disk,
+    disk,
+    quotas,
 )
 
 RETRY_S = 0.05
@@ -58,7 +56,7 @@ class Verdict(Enum):
 class Limits:
     """Decides whether the gateway takes a message, and drops the oldest ones where it is configured to.
 
-    The log asks it: ``shares`` has how much of the store each owner uses, None where that has no limit, and
+    The log asks it: ``quotas`` has how much of the store each owner uses, None where that has no limit, and
     ``counts_backlogs`` says whether cursors count the messages that wait for them. ``problem`` says why new sessions
     and retained messages are refused: too much of the file is not messages. It is "" while they are not refused.
 
@@ -85,16 +83,17 @@ class Limits:
         self._measuring: asyncio.Task[None] | None = None
         self._measured_until_s = 0.0
         self.problem = ""
-        has_shares = config.client.max_messages or config.client.max_bytes
-        self.shares = Shares(log.head) if has_shares else None
+        has_quotas = config.client.max_messages or config.client.max_bytes
+        self.quotas = ClientQuotas(log.head) if has_quotas else None
         self._looked_s = 0.0
         self._log = log
         self._cursors = cursors
         self._wanted_by = wanted_by
         self._queue_discards = queue.when_full == "discard_old"
         self._topics = config.topic
-        self._topic_limits = TopicLimits(
-            (one.filter, Limit(one.max_messages, one.max_bytes, one.when_full == "discard_old")) for one in config.topic
+        self._topic_limits = quotas.TopicLimits(
+            (one.filter, quotas.Limit(one.max_messages, one.max_bytes, one.when_full == "discard_old"))
+            for one in config.topic
         )
         # A count looks at each message. Where only queues drop their oldest messages, it can be made later.
         self.counts_backlogs = not self._queue_discards or bool(config.topic)
@@ -176,7 +175,7 @@ class Limits:
         Consumers that do not take this client's messages do not count: two gateways whose links are full would wait for
         each other.
         """
-        if self.shares is not None and self._has_its_share(self.shares, owner):
+        if self.quotas is not None and self._is_at_its_quota(self.quotas, owner):
             return _VERDICTS[self._client.when_full]
         if self._store_takes_none():
             return _VERDICTS[self._store.when_full]
@@ -195,14 +194,14 @@ class Limits:
             when_full = self._topics[number].when_full
             if when_full == "discard_old":
                 continue
-            shares = [cursor.tally.topics for cursor in takers if publisher not in cursor.not_from]
-            if any(one is not None and one.is_full(number) for one in shares):
+            counted = [cursor.tally.topics for cursor in takers if publisher not in cursor.not_from]
+            if any(one is not None and one.is_full(number) for one in counted):
                 return _VERDICTS[when_full]
         return Verdict.TAKE
 
-    def topic_shares(self) -> TopicShares | None:
+    def topic_quotas(self) -> quotas.TopicQuotas | None:
         """Returns what counts the messages of a new cursor below topic filters, None where these have no limits."""
-        return TopicShares(self._topic_limits) if self._topics else None
+        return quotas.TopicQuotas(self._topic_limits) if self._topics else None
 
     def may_keep(self, message: Message) -> bool:
         """Whether a message may become the retained message of its topic."""
@@ -221,8 +220,8 @@ class Limits:
         return size <= max(before, RETAINED_LEAST) or log.space.retained.bytes - before + size <= most
 
     def refuses(self, owner: str) -> bool:
-        """Whether the store, or this owner's share of it, is full and no message is dropped to make room."""
-        return self._store_takes_none() or (self.shares is not None and self._has_its_share(self.shares, owner))
+        """Whether the store, or this owner's quota, is full and no message is dropped to make room."""
+        return self._store_takes_none() or (self.quotas is not None and self._is_at_its_quota(self.quotas, owner))
 
     def wait(self, retry: Callable[[], None]) -> None:
         """Calls ``retry`` once, when there may be room."""
@@ -356,7 +355,7 @@ class Limits:
         if self._log.space.room_bytes > 0:
             return what
         try:
-            return f"{what}; {describe_disk(self._log.folder)}"
+            return f"{what}; {disk.describe_disk(self._log.folder)}"
         except OSError:
             return what
 
@@ -374,14 +373,14 @@ class Limits:
         self._dropping = None
         logger.warning("message store: full no more, no message was dropped for %d s", DROPPING_ENDS_S)
 
-    def _has_its_share(self, shares: Shares, owner: str) -> bool:
-        if not _is_full(self._client, shares.of(owner)):
+    def _is_at_its_quota(self, clients: ClientQuotas, owner: str) -> bool:
+        if not _is_full(self._client, clients.of(owner)):
             return False
         now_s = asyncio.get_running_loop().time()
         if now_s - self._looked_s >= RETRY_S:  # finding out which messages are needed takes long in a large store
             self._looked_s = now_s
-            shares.forget(self._log.space.needed_from)
-        return _is_full(self._client, shares.of(owner))
+            clients.forget(self._log.space.needed_from)
+        return _is_full(self._client, clients.of(owner))
 
     def _store_takes_none(self) -> bool:
         """Whether the store is full, and no message is dropped to make room."""

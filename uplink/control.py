@@ -20,7 +20,7 @@ import msgspec
 
 from gateway.links import Links, describe_all
 from gateway.routes import ListenError
-from gateway.store import words_of
+from gateway.store import disk
 from uplink.carry import BadBacklogFile, ExportFailed, Imports, ImportStopped
 from uplink.routes import NoSuchRoute, Routes
 
@@ -105,7 +105,7 @@ class Control:
             except (msgspec.MsgspecError, ValueError, TimeoutError) as error:
                 answer = {"error": f"expected a request in one line of JSON: {error}"}
             except (OSError, sqlite3.Error) as error:  # of a file or the store; one of the connection ends it below
-                answer = {"error": words_of(error, self._folder)}
+                answer = {"error": disk.words_of(error, self._folder)}
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
         writer.close()

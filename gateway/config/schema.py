@@ -250,7 +250,7 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The share of the store for the messages of one user, from all its clients and with their wills, so that one user
+    """The quota of the store for the messages of one user, from all its clients and with their wills, so that one user
     cannot fill the store. Clients without a user count together by their address, as for `limits.kept_bytes`. A message
     counts until no session waits for it or for an earlier one. Messages from before the gateway's start do not
     count."""
@@ -396,7 +396,7 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The limits of what may wait for one session."""
 
     client: ClientConfig = ClientConfig()
-    """The share of the store for the messages of one user."""
+    """The quota of the store for the messages of one user."""
 
     topic: list[TopicConfig] = []
     """The limits of what may wait for one consumer below a topic filter."""

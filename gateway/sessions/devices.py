@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.errors import StoreError
-from gateway.store import quarantine, shelf, words_of
+from gateway.store import disk, quarantine, shelf
 
 FILE, TABLE = "devices.sqlite", "device"
 DEVICES_MAX = 10_000  # the device that was away for longest is forgotten first
@@ -67,7 +67,7 @@ class Devices:
         try:
             self._devices = await _in_thread(self._load)
         except sqlite3.Error as error:
-            raise StoreError(f"device registry {self._folder / FILE}: {words_of(error, self._folder)}") from error
+            raise StoreError(f"device registry {self._folder / FILE}: {disk.words_of(error, self._folder)}") from error
         for client_id, device in self._devices.items():
             if device.connected:  # the process was killed
                 device.connected = False

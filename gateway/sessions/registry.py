@@ -17,18 +17,7 @@ from gateway.sessions.copies import LinkCopies
 from gateway.sessions.released import Released
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
-from gateway.store import (
-    GROUP_PREFIX,
-    LOST,
-    SESSION_PREFIX,
-    Cursor,
-    MessageLog,
-    Outgoing,
-    qos2,
-    retained,
-    sessions,
-    skip_ahead,
-)
+from gateway.store import Cursor, MessageLog, Outgoing, consumer_names, qos2, retained, sessions, skip_ahead
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
@@ -97,9 +86,9 @@ class Sessions:
         cursors = [session.cursor for session in self._sessions.values()] + self._subscribers.cursors()
         here = {cursor.consumer for cursor in cursors}
         for consumer in self._log.consumers.names():
-            if consumer == LOST:
+            if consumer == consumer_names.LOST:
                 self._log.forget(consumer)
-            elif consumer.startswith((SESSION_PREFIX, GROUP_PREFIX)) and consumer not in here:
+            elif consumer.startswith((consumer_names.SESSION, consumer_names.GROUP)) and consumer not in here:
                 logger.error("session store: consumer %r has a cursor and no subscriptions; it ends", consumer)
                 self._subscribers.end_lost(consumer)
         self._settle(cursors)
@@ -204,7 +193,7 @@ class Sessions:
         self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[qos2.Flow] = (), *, durable: bool
     ) -> Session:
         """Makes a session without subscriptions."""
-        cursor = Cursor(self._log, SESSION_PREFIX + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
+        cursor = Cursor(self._log, consumer_names.SESSION + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
         outgoing = Outgoing(self._log, client_id, flows)
         session = self._sessions[client_id] = Session(
             client_id, user, expiry_s, cursor, outgoing, Holding(self._holdings)

@@ -16,7 +16,7 @@ from gateway.network.conditions import NO_CONDITIONS, Conditions
 from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
 from gateway.sessions.session import Session
-from gateway.store import GROUP_PREFIX, Cursor, Endings, GroupCursor, MessageLog, drops, grant_by
+from gateway.store import Cursor, Endings, GroupCursor, MessageLog, consumer_names, drops, grant_by
 from gateway.subscriptions import Subscription, size_of
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
@@ -39,7 +39,9 @@ class ShareGroup:
         self.members: OrderedDict[Session, None] = OrderedDict()
         # A share name has no slash, so the name is unique [MQTT-4.8.2-1].
         # Packet identifiers belong to each member: a member that acknowledges nothing stops no other one.
-        self.cursor = GroupCursor(log, f"{GROUP_PREFIX}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize)
+        self.cursor = GroupCursor(
+            log, f"{consumer_names.GROUP}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize
+        )
         self.cursor.may_be_taken = self._may_any_receive
         self._log = log
 
@@ -204,7 +206,7 @@ class Subscribers:
 
     def end_lost(self, consumer: str) -> None:
         """Ends a consumer that has a stored cursor and nothing else; a session's subscriptions are unknown then."""
-        share = consumer.removeprefix(GROUP_PREFIX)
+        share = consumer.removeprefix(consumer_names.GROUP)
         cursor = Cursor(self._log, consumer, ["#" if share == consumer else share.partition("/")[2]])
         self._endings.note(cursor)
         cursor.drop()

@@ -6,13 +6,17 @@ does not get leaves a range of identities, with a reason such as `EVICTED`. `End
 have ended.
 
 The modules `qos2`, `retained` and `wills` hold the rows of one table each, and return what the log writes in
-a transaction (`Work`). `quarantine` lists what was set aside because the medium has changed it, and `shelf` is a
-dictionary on disk. Work on a store that no gateway has open is in `gateway.store.repair`, which has a face of its own.
+a transaction (`Work`). `quotas` counts what waits for one consumer against limits, `consumer_names` says how the names
+of consumers begin, and `disk` how full a disk is. `quarantine` lists what was set aside because the medium has changed
+it, and `shelf` is a dictionary on disk. `gateway.store.repair`, which has a face of
+its own, works on stores that no gateway has open.
 
 docs/explanation/gateway-store.md draws the design: rows, cursors, group commit, the WAL, and each power cut.
 """
 
-from gateway.store.client_shares import Shares
+from gateway.store import consumer_names
+from gateway.store.client_quotas import ClientQuotas
+from gateway.store.consumers import quotas
 from gateway.store.consumers.backlog_count import count_backlogs, skip_ahead
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import (
@@ -25,7 +29,6 @@ from gateway.store.consumers.delivery import (
     grants_apart,
 )
 from gateway.store.consumers.group_cursor import GroupCursor
-from gateway.store.consumers.shares import Limit, OriginShares, TopicLimits, TopicShares
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch, AckOrder
 from gateway.store.log import MessageLog
@@ -36,11 +39,9 @@ from gateway.store.routes.left_out import LeftOut
 from gateway.store.routes.refused import Refused
 from gateway.store.routes.runs import DeliveryRun
 from gateway.store.seen import SeenNote, Standing, masks_of_batch
-from gateway.store.sqlite import shelf, wal
-from gateway.store.sqlite.disk import describe_disk, words_of
+from gateway.store.sqlite import disk, shelf, wal
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, why_unusable
 from gateway.store.tables import drops, qos2, quarantine, retained, sessions, wills
-from gateway.store.tables.cursors import BACKFILL_PREFIX, GROUP_PREFIX, LOST, SESSION_PREFIX
 from gateway.store.tables.log_rows import PublishBatch, Work
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.routes import Handed, Numbering
@@ -48,15 +49,12 @@ from gateway.store.tables.seen import Masks, masks_of
 from gateway.store.unseen_drops import UnseenDrops
 
 __all__ = [
-    "BACKFILL_PREFIX",
-    "GROUP_PREFIX",
     "HAND_OUT_BYTES_MAX",
-    "LOST",
     "MESSAGES",
-    "SESSION_PREFIX",
     "AckBatch",
     "AckOrder",
     "Backlog",
+    "ClientQuotas",
     "Cursor",
     "Delivery",
     "DeliveryRun",
@@ -66,11 +64,9 @@ __all__ = [
     "Handed",
     "LaneCursor",
     "LeftOut",
-    "Limit",
     "Masks",
     "MessageLog",
     "Numbering",
-    "OriginShares",
     "Outgoing",
     "Piece",
     "PublishBatch",
@@ -78,14 +74,12 @@ __all__ = [
     "Refused",
     "RefusedRow",
     "SeenNote",
-    "Shares",
     "Standing",
-    "TopicLimits",
-    "TopicShares",
     "UnseenDrops",
     "Work",
+    "consumer_names",
     "count_backlogs",
-    "describe_disk",
+    "disk",
     "drops",
     "grant_by",
     "grants_apart",
@@ -95,6 +89,7 @@ __all__ = [
     "masks_of_batch",
     "qos2",
     "quarantine",
+    "quotas",
     "retained",
     "sessions",
     "shelf",
@@ -102,5 +97,4 @@ __all__ = [
     "wal",
     "why_unusable",
     "wills",
-    "words_of",
 ]

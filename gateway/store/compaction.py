@@ -22,7 +22,7 @@ from typing import Any
 
 from gateway.loop.pace import Slice, paced
 from gateway.message import Message
-from gateway.store.client_shares import share_size
+from gateway.store.client_quotas import quota_size
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers
@@ -43,7 +43,7 @@ PAUSE_S = 0.005  # between two reads of the file, for the consumers' reads
 logger = logging.getLogger(__name__)
 
 Removed = list[tuple[int, str, int, int]]
-"""Messages taken out: position of the first, publisher, number of messages, bytes as ``Shares`` counts them."""
+"""Messages taken out: position of the first, publisher, number of messages, bytes as ``ClientQuotas`` counts them."""
 
 
 class Compaction:
@@ -251,7 +251,7 @@ class _Segment:
             return
         end = position + part.count
         if len(needed) < part.count and not isinstance(part, Gap):
-            size = share_size(part) * (part.count - len(needed)) // part.count
+            size = quota_size(part) * (part.count - len(needed)) // part.count
             self.removed.append((position, part.publisher, part.count - len(needed), size))
         for at, message in needed:
             self._skip(at - position)

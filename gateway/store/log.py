@@ -26,14 +26,14 @@ from typing import Any, Protocol
 from gateway.counters import Counters
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store.client_shares import Shares
+from gateway.store.client_quotas import ClientQuotas
 from gateway.store.compaction import Compaction, Removed
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.backlog_count import BacklogCounts, count_stored
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.keepers import Keepers
+from gateway.store.consumers.quotas import TopicQuotas
 from gateway.store.consumers.registry import Consumers, gone_of
-from gateway.store.consumers.shares import TopicShares
 from gateway.store.consumers.tally import Tally
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.eviction import Eviction
@@ -61,18 +61,18 @@ logger = logging.getLogger(__name__)
 class StoreLimits(Protocol):
     """What the log asks of the limits on what waits in it.
 
-    ``counts_backlogs``: cursors count what waits for them. ``shares`` counts the messages by owner, None where owners
-    have no limit. ``topic_shares`` makes what counts one consumer's messages below topic filters, None where these have
+    ``counts_backlogs``: cursors count what waits for them. ``quotas`` counts the messages by owner, None where owners
+    have no limit. ``topic_quotas`` makes what counts one consumer's messages below topic filters, None where these have
     no limits.
     """
 
     @property
     def counts_backlogs(self) -> bool: ...
 
-    def topic_shares(self) -> TopicShares | None: ...
+    def topic_quotas(self) -> TopicQuotas | None: ...
 
     @property
-    def shares(self) -> Shares | None: ...
+    def quotas(self) -> ClientQuotas | None: ...
 
     def note_committed(self, cursors: Iterable[Cursor]) -> None:
         """Messages have become durable that may be for these cursors."""
@@ -346,7 +346,7 @@ class MessageLog:
         """Returns what counts the messages that wait for a new cursor, as far as limits ask for it."""
         if self._limits is None:
             return Tally(always_counts)
-        return Tally(always_counts or self._limits.counts_backlogs, self._limits.topic_shares())
+        return Tally(always_counts or self._limits.counts_backlogs, self._limits.topic_quotas())
 
     def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
         """Writes works in one transaction, and everything that was deferred before them.
@@ -484,9 +484,9 @@ class MessageLog:
             self._row_cache.add(row)
         self.head = news[-1].last
         self.counters.messages_stored += self.head - first + 1
-        if self._limits is not None and (shares := self._limits.shares) is not None:
-            shares.note(self.head, (part for _, part in stored))
-            shares.forget(self._maintenance.trimmed)
+        if self._limits is not None and (quotas := self._limits.quotas) is not None:
+            quotas.note(self.head, (part for _, part in stored))
+            quotas.forget(self._maintenance.trimmed)
         size = sum(stored_size(part) for _, part in stored)
         news_by_cursor = self._news_by_cursor(stored)
         for cursor, (begin, end) in news_by_cursor.items():
@@ -520,6 +520,6 @@ class MessageLog:
         return found
 
     def _note_removed(self, removed: Removed) -> None:
-        if self._limits is not None and (shares := self._limits.shares) is not None:
+        if self._limits is not None and (quotas := self._limits.quotas) is not None:
             for position, publisher, messages, size in removed:
-                shares.take_out(position, publisher, messages, size)
+                quotas.take_out(position, publisher, messages, size)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.store import MESSAGES, describe_disk
+from gateway.store import MESSAGES, disk
 from gateway.store.tables import drops
 from tests.gateway.steps import publish_numbers
 from tests.gateway.store.support import stored
@@ -83,7 +83,7 @@ async def test_a_store_that_drops_messages_says_when_that_begins_and_ends(
 
 def test_the_words_about_a_full_disk_say_what_fills_it(tmp_path: Path) -> None:
     (tmp_path / "messages.sqlite").write_bytes(bytes(3_000_000))
-    said = describe_disk(tmp_path)
+    said = disk.describe_disk(tmp_path)
     assert said.startswith("the disk is full, ") and said.endswith("the store 3 MB"), said
 
 

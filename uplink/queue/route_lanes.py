@@ -9,7 +9,7 @@
 What is not configured is left out: a plain route's sender fetches from the live lane's cursor.
 """
 
-from gateway.store import BACKFILL_PREFIX, LaneCursor, LeftOut, MessageLog
+from gateway.store import LaneCursor, LeftOut, MessageLog, consumer_names
 from uplink.config.queue import QueueSettings
 from uplink.numbers import LinkNumbers, is_statement_topic
 from uplink.outlet.batch import batch_topic
@@ -148,7 +148,7 @@ class RouteLanes:
 
     def _change_backfill(self, settings: QueueSettings) -> None:
         """Opens the cursor of the backfill where the route has one now; one that has nothing left ends otherwise."""
-        log, place = self._log, BACKFILL_PREFIX + self._consumer
+        log, place = self._log, consumer_names.BACKFILL + self._consumer
         ranges = log.routes.backfill_of(self._consumer)
         ranges.trim(min(log.saved_position(place), log.saved_position(self._consumer)))
         if ranges or settings.order == "live_first" or self._is_backfill_unsaid(settings):
@@ -174,7 +174,7 @@ class RouteLanes:
             return False
         if self.backfill is not None:
             return not self.numbers[-1].is_said
-        numbering = self._log.routes.numbering_of(BACKFILL_PREFIX + self._consumer)
+        numbering = self._log.routes.numbering_of(consumer_names.BACKFILL + self._consumer)
         return numbering is not None and bool(numbering.due or numbering.handed)
 
     def _join(self, settings: QueueSettings) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway.links import LinkSettings, Network
 from gateway.routes import FilterTree, Message, RouteState
-from gateway.store import BACKFILL_PREFIX, Delivery, Endings, MessageLog, Outgoing, ReasonToDrop, qos2
+from gateway.store import Delivery, Endings, MessageLog, Outgoing, ReasonToDrop, consumer_names, qos2
 from uplink.config.queue import NOT_CONFIGURED, QueueSettings
 from uplink.outlet.batch_cursor import BatchPublish
 from uplink.queue.link import RouteLink
@@ -72,7 +72,7 @@ class RouteQueue:
         self.settings = settings
         is_known = self.consumer in log.consumers.names()
         if self.consumer not in log.routes.names():
-            if BACKFILL_PREFIX + self.consumer in log.consumers.names():
+            if consumer_names.BACKFILL + self.consumer in log.consumers.names():
                 log.routes.backfill_of(self.consumer).add(1, log.head)  # which of these it had is lost with the row
             if settings.sent is not None:
                 log.routes.note_filters(self.consumer, settings.sent)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from gateway.routes import Message, RouteState
-from gateway.store import Backlog, LaneCursor, MessageLog, OriginShares, ReasonToDrop, drops, skip_ahead
+from gateway.store import Backlog, LaneCursor, MessageLog, ReasonToDrop, drops, quotas, skip_ahead
 from uplink.config.queue import QueueSettings
 from uplink.outlet.keeper import LaneKeeper
 
@@ -77,13 +77,13 @@ class BacklogWatch:
         self._oldest: tuple[int, int] = (-1, 0)  # a place of the cursor, and when the message behind it was accepted
         self._beyond = asyncio.Event()
         self._rate = Rate()
-        origins: OriginShares | None = None
+        origins: quotas.OriginQuotas | None = None
         if settings.max_messages_per_origin or settings.max_bytes_per_origin:
-            origins = OriginShares(settings.max_messages_per_origin, settings.max_bytes_per_origin)
+            origins = quotas.OriginQuotas(settings.max_messages_per_origin, settings.max_bytes_per_origin)
         self.select(leaves_out, link_drops)
         topics = cursors[-1].tally.topics
         for cursor in cursors:
-            cursor.tally.share(topics, origins)
+            cursor.tally.count_in(topics, origins)
             cursor.tally.changed = self._note
         self._note()
 
@@ -171,8 +171,8 @@ class BacklogWatch:
         self._state.oldest_ms = self._oldest[1] if self._state.backlog_messages else 0
 
     def _is_within_limits(self, backlog: Backlog) -> bool:
-        for shares in self._cursors[-1].tally.shares:  # those of all lanes
-            backlog = Backlog(backlog.messages - shares.excess.messages, backlog.bytes - shares.excess.bytes)
+        for counted in self._cursors[-1].tally.quotas:  # those of all lanes
+            backlog = Backlog(backlog.messages - counted.excess.messages, backlog.bytes - counted.excess.bytes)
         return not backlog.exceeds(self._settings.max_messages, self._settings.max_bytes)
 
     def _reason_to_drop(self, message: Message) -> str | None:

@@ -5,11 +5,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from gateway.message import Message
+from gateway.store.consumer_names import BACKFILL, LOST
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.keepers import Keepers
 from gateway.store.tables import cursors
-from gateway.store.tables.cursors import BACKFILL_PREFIX, LOST, Place
+from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import GATEWAY
 from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Work
@@ -113,7 +114,10 @@ class Consumers:
         """
         lost, _ = self._away.get(LOST, (sys.maxsize, 0))
         unknown_from = self.keepers.kept_from(lost)
-        places = [(GATEWAY, unknown_from), *((name, place) for name, (place, _) in self._away.items() if name != LOST)]
+        places = [
+            (GATEWAY, unknown_from),
+            *((name, place) for name, (place, _) in self._away.items() if name != LOST),
+        ]
         for name, place in places:
             if behind := [message for position, message in oldest if position > place]:
                 yield [name], behind
@@ -154,7 +158,7 @@ class Consumers:
 
     def unsaved_of(self, names: Iterable[str]) -> list[tuple[str, int, int]]:
         """Returns the same for some consumers and their backfills, however little they have moved."""
-        both = (place for name in names for place in (name, f"{BACKFILL_PREFIX}{name}"))
+        both = (place for name in names for place in (name, f"{BACKFILL}{name}"))
         places = ((name, self._place_of(name)) for name in both)
         return [(name, *place) for name, place in places if place is not None and place != self._saved.get(name)]
 

@@ -4,7 +4,7 @@ A message counts from the moment it is stored until it is acknowledged or droppe
 those at a start, are counted by one walk through the log while the consumer goes on. The walk adds a message only if it
 still waits. So a message that is handed out or dropped before the walk has come to it is not subtracted.
 
-Where origins or topic filters have limits, the messages are counted in shares too.
+Where origins or topic filters have limits, the messages are counted in quotas too.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.store.consumers.delivery import Backlog, Entry, ReasonToDrop
-from gateway.store.consumers.shares import OriginShares, Shares, TopicShares
+from gateway.store.consumers.quotas import OriginQuotas, Quotas, TopicQuotas
 from gateway.store.tables.drops import EVICTED
 from gateway.store.tables.log_rows import Part
 
@@ -35,24 +35,24 @@ class Tally:
         topics: counts the messages below topic filters with a limit, None where there are none.
 
     ``noticed`` is an upper estimate of the backlog, also while nothing is counted. ``changed`` is called whenever the
-    count has changed, None: nothing is called. ``shares`` are ``topics`` and ``origins``, as far as there are any.
+    count has changed, None: nothing is called. ``quotas`` are ``topics`` and ``origins``, as far as there are any.
     ``arrived`` is how many messages have ended their flight since the start.
     """
 
-    __slots__ = ("_counted", "_walk", "arrived", "changed", "noticed", "origins", "shares", "topics")
+    __slots__ = ("_counted", "_walk", "arrived", "changed", "noticed", "origins", "quotas", "topics")
 
-    def __init__(self, counts: bool, topics: TopicShares | None = None) -> None:
+    def __init__(self, counts: bool, topics: TopicQuotas | None = None) -> None:
         self._counted: Backlog | None = Backlog() if counts else None
         self._walk: Walk | None = None
         self.noticed = Backlog()
         self.arrived = 0
         self.changed: Callable[[], None] | None = None
-        self.share(topics, None)
+        self.count_in(topics, None)
 
-    def share(self, topics: TopicShares | None, origins: OriginShares | None) -> None:
-        """Counts in these shares from now on; both lanes of a route have the same. Nothing is counted meanwhile."""
+    def count_in(self, topics: TopicQuotas | None, origins: OriginQuotas | None) -> None:
+        """Counts in these quotas from now on; both lanes of a route have the same. Nothing is counted meanwhile."""
         self.topics, self.origins = topics, origins
-        self.shares: tuple[Shares[Any], ...] = tuple(one for one in (topics, origins) if one is not None)
+        self.quotas: tuple[Quotas[Any], ...] = tuple(one for one in (topics, origins) if one is not None)
 
     @property
     def backlog(self) -> Backlog | None:
@@ -61,10 +61,10 @@ class Tally:
 
     @property
     def kept(self) -> Backlog | None:
-        """The backlog without the messages that are beyond the limits of their shares, None where it is not counted."""
-        if not self.shares or (backlog := self.backlog) is None:
+        """The backlog without the messages that are beyond the limits of their quotas, None where it is not counted."""
+        if not self.quotas or (backlog := self.backlog) is None:
             return self.backlog
-        excess = [shares.excess for shares in self.shares]
+        excess = [quotas.excess for quotas in self.quotas]
         return Backlog(
             backlog.messages - sum([one.messages for one in excess]), backlog.bytes - sum([one.bytes for one in excess])
         )
@@ -82,15 +82,15 @@ class Tally:
     @property
     def notes_hand_outs(self) -> bool:
         """Whether ``note_handed_out`` has an effect."""
-        return self._walk is not None or bool(self.shares)
+        return self._walk is not None or bool(self.quotas)
 
     def drops(self, reason: ReasonToDrop | None) -> ReasonToDrop | None:
-        """Returns why messages that wait are dropped: a share of one is beyond its limit, or there is this reason."""
-        if not self.shares:
+        """Returns why messages that wait are dropped: a quota of one is beyond its limit, or there is this reason."""
+        if not self.quotas:
             return reason
 
         def drop(message: Message) -> str | None:
-            if any(shares.is_over(message) for shares in self.shares):
+            if any(quotas.is_over(message) for quotas in self.quotas):
                 return EVICTED
             return reason(message) if reason is not None else None
 
@@ -124,8 +124,8 @@ class Tally:
         """Stops counting; if a walk is given, only if it is the one that counts."""
         if walk is None or self._walk is walk:
             self._counted = self._walk = None
-            for shares in self.shares:
-                shares.clear()
+            for quotas in self.quotas:
+                quotas.clear()
 
     def estimate(self) -> None:
         """Stops counting; ``noticed`` begins with the backlog, or with nothing."""
@@ -143,8 +143,8 @@ class Tally:
         is_ahead = self._is_ahead(position)
         if self._counted is not None and is_ahead:
             self._counted.add(message.content_size)
-        for shares in self.shares:
-            shares.hand_out(position, message, has_waited=self._counted is not None and not is_ahead)
+        for quotas in self.quotas:
+            quotas.hand_out(position, message, has_waited=self._counted is not None and not is_ahead)
 
     def note_dropped(self, position: int, message: Message) -> None:
         """A message that waited does so no more."""
@@ -156,9 +156,9 @@ class Tally:
             return
         gone = messages if self._walk is None else [one for one in messages if not self._is_ahead(one[0])]
         self._counted.subtract(sum([message.content_size for _, message in gone]), len(gone))
-        for shares in self.shares:
+        for quotas in self.quotas:
             for _, message in gone:
-                shares.subtract(message)
+                quotas.subtract(message)
         if gone:
             self._tell()
 
@@ -187,8 +187,8 @@ class Tally:
     def _add(self, part: Part) -> None:
         if self._counted is not None:
             self._counted.add(part.content_size, part.count)
-            for shares in self.shares:
-                shares.add(part)
+            for quotas in self.quotas:
+                quotas.add(part)
 
     def _is_ahead(self, position: int) -> bool:
         """Whether a walk is to come to a position."""

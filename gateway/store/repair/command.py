@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.errors import StoreError, is_lock
+from gateway.store.consumer_names import GROUP, SESSION
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.rebuild import Lost, Rebuild
 from gateway.store.repair.salvage import tables_of
@@ -21,7 +22,6 @@ from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_for_reading
 from gateway.store.sqlite.wal import hides_transactions
 from gateway.store.tables import quarantine, schema
-from gateway.store.tables.cursors import GROUP_PREFIX, SESSION_PREFIX
 from gateway.store.tables.sessions import StoredSession, filters_of
 from gateway.store.tables.sessions import load as load_sessions
 from wire.topics import parse_shared
@@ -122,8 +122,8 @@ def _note(folder: Path, making: Path, report: Report) -> None:
 def _consumers_of(sessions: dict[str, StoredSession]) -> list[str]:
     """Returns the consumer names of sessions and of the share groups that they are in."""
     names = map(parse_shared, filters_of(sessions.values()))
-    groups_of = [f"{GROUP_PREFIX}{share_name}/{bare}" for share_name, bare in names if share_name is not None]
-    return [SESSION_PREFIX + client_id for client_id in sessions] + groups_of
+    groups_of = [f"{GROUP}{share_name}/{bare}" for share_name, bare in names if share_name is not None]
+    return [SESSION + client_id for client_id in sessions] + groups_of
 
 
 def _sessions_lost(messages: Path) -> list[str]:
@@ -131,7 +131,7 @@ def _sessions_lost(messages: Path) -> list[str]:
     with contextlib.closing(sqlite3.connect(messages)) as connection:
         sessions = {client_id for client_id, one in load_sessions(connection).items() if one.description is not None}
         consumers = (consumer for (consumer,) in connection.execute("SELECT consumer FROM cursor ORDER BY consumer"))
-        clients = [name.removeprefix(SESSION_PREFIX) for name in consumers if name.startswith(SESSION_PREFIX)]
+        clients = [name.removeprefix(SESSION) for name in consumers if name.startswith(SESSION)]
     return [client_id for client_id in clients if client_id not in sessions]
 
 

@@ -16,13 +16,13 @@ from typing import Any, cast
 import msgspec
 
 from gateway.message import Message
+from gateway.store.consumer_names import BACKFILL
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.salvage import Salvage
 from gateway.store.routes.lanes import BackfillRanges
 from gateway.store.sqlite import marks, rows
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.tables import log_rows, routes, schema
-from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.drops import DAMAGED, GATEWAY
 from gateway.store.tables.drops import INSERT as INSERT_RANGE
 from gateway.store.tables.log_rows import CorruptRow, Gap, LogRow
@@ -286,7 +286,7 @@ def _cut_backfills(connection: sqlite3.Connection, head: int) -> list[str]:
         left.cut(head)
         routes.save(msgspec.structs.replace(route, backfill=tuple(left)))(connection)
         if left:
-            found.append(BACKFILL_PREFIX + route.consumer)
+            found.append(BACKFILL + route.consumer)
     return found
 
 

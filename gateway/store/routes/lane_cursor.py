@@ -9,13 +9,13 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from gateway.message import Message
+from gateway.store.consumer_names import BACKFILL
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor, HoldsBack
 from gateway.store.consumers.delivery import Backlog, Delivery, Grant, ReasonToDrop
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.routes.lanes import BackfillRanges, LaneRanges
 from gateway.store.routes.left_by_rule import LeavesOut, LeftByRule, TellLeftOut, either
 from gateway.store.routes.runs import DeliveryRun, RowsAhead, RunsInFlight, columns_of, run_of
-from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.drops import SELECTED, UNROUTED
 from gateway.store.tables.log_rows import Gap, Part, PublishBatch
 from gateway.subscriptions import Subscription
@@ -79,7 +79,7 @@ class LaneCursor(Cursor):
 
     @property
     def place(self) -> str:
-        return f"{BACKFILL_PREFIX}{self.consumer}" if self.is_backfill else self.consumer
+        return f"{BACKFILL}{self.consumer}" if self.is_backfill else self.consumer
 
     @property
     def saved_position(self) -> int:

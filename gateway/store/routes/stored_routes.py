@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import msgspec
 
+from gateway.store.consumer_names import BACKFILL
 from gateway.store.routes.lanes import BackfillRanges
 from gateway.store.routes.left_out import LeftOut
 from gateway.store.sqlite.marks import draw_epoch
 from gateway.store.tables import routes
-from gateway.store.tables.cursors import BACKFILL_PREFIX
 from gateway.store.tables.log_rows import Part, Work
 from gateway.store.tables.routes import UNKNOWN_FILTERS, Numbering, RouteRow
 
@@ -132,4 +132,4 @@ class StoredRoutes:
 
 def _consumer_of(place: str) -> str:
     """Returns the consumer whose lane has a place."""
-    return place.removeprefix(BACKFILL_PREFIX)
+    return place.removeprefix(BACKFILL)

@@ -13,17 +13,6 @@ CREATE TABLE cursor (
 """
 SAVE = "INSERT OR REPLACE INTO cursor VALUES (?, ?, ?, ?)"
 REMOVE = "DELETE FROM cursor WHERE consumer = ?"
-SESSION_PREFIX, GROUP_PREFIX = "session/", "share/"
-"""How the names of the consumers of sessions and of share groups begin."""
-
-BACKFILL_PREFIX = "backfill/"
-"""Begins the name of the place of a route's backfill, before the route's own name."""
-
-LOST = ""
-"""The name of a row for consumers whose own row is corrupt: each of them goes on at the place of this row.
-
-It is the oldest message that is left. The start removes the row, once every session has its cursor again.
-"""
 
 Place = tuple[int, int]
 """A cursor's durable state: (position, count)."""

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.errors import is_damage
+from gateway.store.consumer_names import LOST
 from gateway.store.sqlite.rows import first_row, sealed, take_out_corrupt
 from gateway.store.tables import cursors, log_rows, quarantine
 from gateway.store.tables.drops import DAMAGED, GATEWAY
@@ -187,7 +188,7 @@ def set_corrupt_rows_aside(connection: sqlite3.Connection, path: Path) -> None:
             quarantine.set_aside(path.parent, notes)
         if found["cursor"]:
             (oldest,) = connection.execute(log_rows.OLDEST).fetchone() or (1,)
-            connection.execute(cursors.SAVE, sealed((cursors.LOST, oldest - 1, 0)))
+            connection.execute(cursors.SAVE, sealed((LOST, oldest - 1, 0)))
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.store.tables.cursors import BACKFILL_PREFIX
+from gateway.store.consumer_names import BACKFILL
 from gateway.store.tables.evicted import EvictedMessage
 
 BEGUN, RELEASED, DONE, ENDED = range(4)  # ENDED: done, and so is the session
@@ -56,7 +56,7 @@ DELETE FROM flow
 WHERE (state = {ENDED} OR (state = {DONE} AND rowid NOT IN (SELECT max(rowid) FROM flow GROUP BY session)))
 AND NOT EXISTS (
     SELECT 1 FROM cursor
-    WHERE cursor.consumer IN (flow.source, '{BACKFILL_PREFIX}' || flow.source) AND cursor.position < flow.position
+    WHERE cursor.consumer IN (flow.source, '{BACKFILL}' || flow.source) AND cursor.position < flow.position
 )
 """
 RELEASED_SCHEMA = """

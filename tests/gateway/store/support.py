@@ -13,8 +13,9 @@ from typing import Any
 
 from gateway.connection.publish_in import Topics
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, MessageLog, PublishBatch, TopicLimits, TopicShares
+from gateway.store import Cursor, Delivery, MessageLog, PublishBatch
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
+from gateway.store.consumers.quotas import TopicLimits, TopicQuotas
 from gateway.store.sqlite.marks import note_closed
 from gateway.store.tables import log_rows
 from wire.bulk.publishes import cut_publishes
@@ -49,13 +50,13 @@ class CountsBacklogs:
     """Limits under which every cursor counts what waits for it."""
 
     counts_backlogs = True
-    shares = None
+    quotas = None
 
     def __init__(self, topics: TopicLimits | None = None) -> None:
         self._topics = topics
 
-    def topic_shares(self) -> TopicShares | None:
-        return None if self._topics is None else TopicShares(self._topics)
+    def topic_quotas(self) -> TopicQuotas | None:
+        return None if self._topics is None else TopicQuotas(self._topics)
 
     def note_committed(self, cursors: Iterable[Cursor]) -> None:
         """Drops nothing."""

@@ -10,7 +10,7 @@ import typer
 from gateway.config.load import load
 from gateway.errors import StoreError
 from gateway.sessions.devices import FILE, Device, devices_in
-from gateway.store import words_of
+from gateway.store import disk
 from host.errors import HostError
 from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
@@ -44,7 +44,7 @@ def _devices_of(folder: Path) -> dict[str, Device]:
     try:
         devices = devices_in(folder)
     except (sqlite3.Error, OSError) as error:
-        raise StoreError(f"device registry in {folder}: {words_of(error, folder)}") from error
+        raise StoreError(f"device registry in {folder}: {disk.words_of(error, folder)}") from error
     return dict(sorted(devices.items(), key=lambda item: item[1].last_seen_ms))
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.store import SESSION_PREFIX, Cursor, MessageLog, PublishBatch, repair, sessions
+from gateway.store import Cursor, MessageLog, PublishBatch, consumer_names, repair, sessions
 from gateway.store.repair import Move
 from gateway.subscriptions import Subscription
 from tools.lab.bench.broker.packets import Publishes
@@ -45,7 +45,7 @@ def migration(folder: Path, messages: int) -> Iterator[Figure]:
 
 async def _fill(folder: Path, many: int, messages: int) -> None:
     log = await MessageLog.open(folder, origin="bench")
-    consumer = Cursor(log, f"{SESSION_PREFIX}s0", ["#"])
+    consumer = Cursor(log, f"{consumer_names.SESSION}s0", ["#"])
     for number in range(many):
         description = sessions.SessionDescription(FOR_EVER_S, None)
         await log.submit([sessions.SaveSession(f"s{number}", {"": description, "#": Subscription("#", 1)})])

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, GroupCursor, LaneCursor, Limit, MessageLog, TopicLimits, count_backlogs
+from gateway.store import Cursor, Delivery, GroupCursor, LaneCursor, MessageLog, count_backlogs
+from gateway.store.consumers.quotas import Limit, TopicLimits
 from gateway.store.routes.lanes import BackfillRanges
 from tests.gateway.store.support import CountsBacklogs, append_all, batch_of, numbered, opened, payloads, stored
 

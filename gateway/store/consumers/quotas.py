@@ -1,8 +1,8 @@
-"""The messages of one consumer, counted in shares with a limit each: a share has the messages of one origin, or below
+"""The messages of one consumer, counted in quotas with a limit each: a quota has the messages of one origin, or below
 one topic filter.
 
-A message that waits and belongs to a share beyond its limit is dropped when the consumer comes to it. The consumer
-comes to the oldest messages first, so these go, and messages of other shares stay.
+A message that waits and belongs to a quota beyond its limit is dropped when the consumer comes to it. The consumer
+comes to the oldest messages first, so these go, and messages of other quotas stay.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -23,7 +23,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Limit(NamedTuple):
-    """The most messages and bytes of a share, None: no limit. ``discards``: messages beyond it are dropped."""
+    """The most messages and bytes of a quota, None: no limit. ``discards``: messages beyond it are dropped."""
 
     max_messages: int | None
     max_bytes: int | None
@@ -31,8 +31,8 @@ class Limit(NamedTuple):
 
 
 @dataclass(slots=True)
-class Share:
-    """The messages of one share that wait, and the messages that are in flight.
+class Quota:
+    """The messages of one quota that wait, and the messages that are in flight.
 
     ``excess`` is how many messages that wait, and how many bytes of these, are to be dropped, as of the last
     ``settle``. Where bytes decide, it is an estimate.
@@ -74,21 +74,21 @@ class Share:
         )
 
 
-class Shares(Generic[Key]):
-    """The shares of one consumer.
+class Quotas(Generic[Key]):
+    """The quotas of one consumer.
 
-    ``excess`` is how many messages, and how many bytes of these, are beyond the limits of their shares. Which messages
-    these are shows when the consumer comes to them. A message in several shares may count several times.
+    ``excess`` is how many messages, and how many bytes of these, are beyond the limits of their quotas. Which messages
+    these are shows when the consumer comes to them. A message in several quotas may count several times.
     """
 
     def __init__(self) -> None:
-        self._of: dict[Key, Share] = {}
+        self._of: dict[Key, Quota] = {}
         self.excess = Backlog()
 
     def is_over(self, message: Message) -> bool:
-        """Whether a message that waits is to be dropped, as one of its shares is beyond its limit."""
+        """Whether a message that waits is to be dropped, as one of its quotas is beyond its limit."""
         for key in self._keys_of(message):
-            if (share := self._of.get(key)) is not None and share.limit.discards and share.is_over:
+            if (quota := self._of.get(key)) is not None and quota.limit.discards and quota.is_over:
                 return True
         return False
 
@@ -100,9 +100,9 @@ class Shares(Generic[Key]):
         """A message waits no more."""
         size = message.content_size
         for key in self._keys_of(message):
-            if share := self._of.get(key):
-                share.waiting.subtract(size)
-                self._settle(key, share)
+            if quota := self._of.get(key):
+                quota.waiting.subtract(size)
+                self._settle(key, quota)
 
     def hand_out(self, position: int, message: Message, *, has_waited: bool) -> None:
         """The message at a position is in flight. ``has_waited``: it was counted before."""
@@ -111,25 +111,25 @@ class Shares(Generic[Key]):
 
     def clear(self) -> None:
         """Counts the messages that wait anew, beginning with none."""
-        for share in self._of.values():
-            share.waiting, share.excess = Backlog(), (0, 0)
-        self._of = {key: share for key, share in self._of.items() if share.in_flight.messages}
+        for quota in self._of.values():
+            quota.waiting, quota.excess = Backlog(), (0, 0)
+        self._of = {key: quota for key, quota in self._of.items() if quota.in_flight.messages}
         self.excess = Backlog()
 
     def _keys_of(self, message: Message) -> Sequence[Key]:
-        """Returns the shares of a message that is counted."""
+        """Returns the quotas of a message that is counted."""
         raise NotImplementedError
 
-    def _settle(self, key: Key, share: Share) -> None:
-        """A share has changed."""
-        messages, size = share.excess
-        share.settle()
-        self.excess.add(share.excess[1] - size, share.excess[0] - messages)
-        if not share.waiting.messages and not share.in_flight.messages:
+    def _settle(self, key: Key, quota: Quota) -> None:
+        """A quota has changed."""
+        messages, size = quota.excess
+        quota.settle()
+        self.excess.add(quota.excess[1] - size, quota.excess[0] - messages)
+        if not quota.waiting.messages and not quota.in_flight.messages:
             del self._of[key]
 
 
-class OriginShares(Shares[str]):
+class OriginQuotas(Quotas[str]):
     """The messages that wait for one consumer, by origin; those in flight do not count.
 
     Args:
@@ -157,9 +157,9 @@ class OriginShares(Shares[str]):
         # An origin is either among the others or by itself: it does not become one of its own while others wait.
         if origin not in self._of and (OTHERS in self._of or len(self._of) >= ORIGINS_MAX):
             origin = OTHERS
-        share = self._of.setdefault(origin, Share(self._limit))
-        share.waiting.add(size, messages)
-        self._settle(origin, share)
+        quota = self._of.setdefault(origin, Quota(self._limit))
+        quota.waiting.add(size, messages)
+        self._settle(origin, quota)
 
 
 class TopicLimits:
@@ -189,7 +189,7 @@ class TopicLimits:
         return found
 
 
-class TopicShares(Shares[int]):
+class TopicQuotas(Quotas[int]):
     """The messages that wait for one consumer or are in flight to it, by the limits that their topic names match.
 
     Args:
@@ -207,8 +207,8 @@ class TopicShares(Shares[int]):
 
     def is_full(self, number: int) -> bool:
         """Whether the consumer is at a limit."""
-        share = self._of.get(number)
-        return share is not None and share.is_full
+        quota = self._of.get(number)
+        return quota is not None and quota.is_full
 
     def add(self, part: Part) -> None:
         kinds = {self._limits.matching(topic) for topic in part.topics}
@@ -224,29 +224,29 @@ class TopicShares(Shares[int]):
         size = message.content_size
         self._in_flight[position] = numbers
         for number in numbers:
-            share = self._share(number)
-            share.in_flight.add(size)
+            quota = self._quota(number)
+            quota.in_flight.add(size)
             if has_waited:
-                share.waiting.subtract(size)
-            self._settle(number, share)
+                quota.waiting.subtract(size)
+            self._settle(number, quota)
 
     def acknowledge(self, position: int, size: int) -> None:
         """The message at a position is in flight no more."""
         for number in self._in_flight.pop(position, ()):
-            share = self._of[number]
-            share.in_flight.subtract(size)
-            self._settle(number, share)
+            quota = self._of[number]
+            quota.in_flight.subtract(size)
+            self._settle(number, quota)
 
     def _keys_of(self, message: Message) -> Sequence[int]:
         return self._limits.matching(message.topic)
 
-    def _share(self, number: int) -> Share:
-        if (share := self._of.get(number)) is None:
-            share = self._of[number] = Share(self._limits[number])
-        return share
+    def _quota(self, number: int) -> Quota:
+        if (quota := self._of.get(number)) is None:
+            quota = self._of[number] = Quota(self._limits[number])
+        return quota
 
     def _add(self, numbers: Iterable[int], messages: int, size: int) -> None:
         for number in numbers:
-            share = self._share(number)
-            share.waiting.add(size, messages)
-            self._settle(number, share)
+            quota = self._quota(number)
+            quota.waiting.add(size, messages)
+            self._settle(number, quota)

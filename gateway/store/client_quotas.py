@@ -12,11 +12,11 @@ BLOCK = 64  # messages that are counted together while few are stored
 BLOCKS_MAX = 256  # beyond it each two blocks become one, and new blocks are twice as large
 
 
-class Shares:
+class ClientQuotas:
     """The messages stored since it was made, by owner, until the log no longer needs them.
 
     All messages of a publisher count for the owner that it had when the first of them was stored. They are forgotten
-    block by block, so that a share is too large by a part of a block at most.
+    block by block, so that a quota is too large by a part of a block at most.
 
     Args:
         begin: the position behind which it counts.
@@ -42,7 +42,7 @@ class Shares:
         block = self._blocks[-1]
         block.last = last
         for part in parts:
-            size = share_size(part)
+            size = quota_size(part)
             self._publishers.setdefault(part.publisher, _Publisher(part.owner))
             self._count(part.publisher, part.count, size)
             block.add(part.publisher, part.count, size)
@@ -54,17 +54,17 @@ class Shares:
         if index == len(self._blocks) or position <= self._begin:
             return
         block = self._blocks[index]
-        if share := block.shares.get(publisher):
-            is_all = messages >= share.messages
-            messages, size = (share.messages, share.bytes) if is_all else (messages, min(size, share.bytes))
+        if quota := block.quotas.get(publisher):
+            is_all = messages >= quota.messages
+            messages, size = (quota.messages, quota.bytes) if is_all else (messages, min(size, quota.bytes))
             block.add(publisher, -messages, -size)
             self._count(publisher, -messages, -size)
 
     def forget(self, last: int) -> None:
         """Subtracts all messages up to a position: no consumer needs them."""
         while self._blocks and self._blocks[0].last <= last:
-            for publisher, share in self._blocks.popleft().shares.items():
-                self._count(publisher, -share.messages, -share.bytes)
+            for publisher, quota in self._blocks.popleft().quotas.items():
+                self._count(publisher, -quota.messages, -quota.bytes)
         if not self._blocks:
             self._block = BLOCK
 
@@ -74,12 +74,12 @@ class Shares:
         if known is None:
             return  # all of them were taken out before
         known.messages += messages
-        share = self._of.setdefault(known.owner, Backlog())
-        share.messages += messages
-        share.bytes += size
+        quota = self._of.setdefault(known.owner, Backlog())
+        quota.messages += messages
+        quota.bytes += size
         if not known.messages:
             del self._publishers[publisher]
-        if not share.messages:
+        if not quota.messages:
             del self._of[known.owner]
 
     def _put_together(self) -> None:
@@ -90,7 +90,7 @@ class Shares:
         self._block *= 2
 
 
-def share_size(part: Part) -> int:
+def quota_size(part: Part) -> int:
     """Returns the bytes that a message counts for, or a whole batch."""
     return part.content_size if isinstance(part, Message) else len(part.packets)
 
@@ -108,23 +108,23 @@ class _Publisher:
 class _Block:
     """Consecutive messages, up to the position ``last``."""
 
-    __slots__ = ("last", "messages", "shares")
+    __slots__ = ("last", "messages", "quotas")
 
     def __init__(self) -> None:
         self.last = 0
         self.messages = 0
-        self.shares: dict[str, Backlog] = {}
+        self.quotas: dict[str, Backlog] = {}
 
     def join(self, following: "_Block") -> "_Block":
         """Adds the following block; returns itself."""
         self.last = following.last
         self.messages += following.messages
-        for publisher, more in following.shares.items():
+        for publisher, more in following.quotas.items():
             self.add(publisher, more.messages, more.bytes)
         return self
 
     def add(self, publisher: str, messages: int, size: int) -> None:
         """Adds messages of a publisher; negative numbers subtract."""
-        share = self.shares.setdefault(publisher, Backlog())
-        share.messages += messages
-        share.bytes += size
+        quota = self.quotas.setdefault(publisher, Backlog())
+        quota.messages += messages
+        quota.bytes += size
