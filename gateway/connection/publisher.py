@@ -1,4 +1,4 @@
-"""Who publishes, and what answers it, as the intake of messages sees them: a client and its connection, or a route."""
+"""The publisher of messages as the intake sees it: a client with its connection, or a route."""
 
 from typing import Protocol
 
