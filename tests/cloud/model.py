@@ -124,19 +124,20 @@ class Model:
         """Yields origin, epoch, first and last number, place and reason of each gap.
 
         Numbers begin at 1, and end with the last that arrived or was stated. What was stated and not dropped is lost.
+        A statement counts only for an origin of which a message has arrived.
         """
         arrived: dict[tuple[str, int], set[int]] = {}
         for origin, epoch, seq in self.messages:
             arrived.setdefault((origin, epoch), set()).add(seq)
         stated = {(trip.origin, trip.epoch): trip for trip in trips if trip.stated_in in self.messages}
-        for stream in arrived.keys() | stated.keys():
-            there, trip = arrived.get(stream, set()), stated.get(stream)
+        for stream, there in arrived.items():
+            trip = stated.get(stream)
             last = max([*there, trip.last if trip else 0])
             missing = [seq for seq in range(1, last + 1) if seq not in there]
 
             def kind(seq: int, there: set[int] = there, trip: Trip | None = trip) -> tuple[str, str]:
-                middle = "head" if seq < min(there, default=0) else "middle"
-                place = "tail" if seq > max(there, default=0) else middle
+                middle = "head" if seq < min(there) else "middle"
+                place = "tail" if seq > max(there) else middle
                 return place, trip.dropped.get(seq, "lost") if trip else "unknown"
 
             runs = groupby(enumerate(missing), lambda one: (one[1] - one[0], *kind(one[1])))

@@ -19,9 +19,11 @@ def fail(command: str, text: str, exit_code: int = 2) -> NoReturn:
 
 def complain(command: str, text: str) -> None:
     """Prints what is wrong on standard error, which may be full as any other file."""
-    with suppress(OSError):
+    try:
         for line in text.splitlines() or [""]:
             print(f"{' '.join(['holdfast', *command.split()])}: {printable(line)}", file=sys.stderr, flush=True)
+    except OSError:
+        _give_up(sys.stderr)
 
 
 def say(text: str) -> None:
@@ -93,5 +95,10 @@ def checked_output() -> Iterator[None]:
         finally:
             sys.stdout.flush()
     except OutputFailed:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or Python would try again at its end
+        _give_up(stream)
         raise
+
+
+def _give_up(stream: TextIO) -> None:
+    """Loses what a stream still holds. Python would try again at its end, and end with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
