@@ -120,7 +120,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     qos0: Literal["store", "online", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores them if the filters match,
     and the route sends them at QoS 1. Connected local subscribers still get them at QoS 0 at once, and no session keeps
-    them. If the store, the publisher's share of it or what a `[[topic]]` without `"discard_old"` may have is full, such
+    them. If the store, the publisher's quota or what a `[[topic]]` without `"discard_old"` may have is full, such
     a message is dropped for the route (`rejected`), since its publisher cannot be told. `"online"`: the route sends
     them at QoS 0 while it is connected, as it always does with messages that a neighbour wants. `"drop"`: it does not
     send them."""
