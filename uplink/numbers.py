@@ -235,12 +235,20 @@ class LinkNumbers:
 
     async def _look_through(self) -> None:
         """Finds what the route leaves out among the messages that were stored before it noted that."""
-        if self._left_out is not None and self._unseen is not None:
-            (after, upto), self._unseen = self._unseen, None
+        while self._left_out is not None and (unseen := self._unseen) is not None:
+            after, upto = unseen
             try:
-                await self._left_out.look_through(self._log, max(after, self._log.gone), upto)
+                async with contextlib.aclosing(
+                    self._left_out.look_through(self._log, max(after, self._log.gone), upto)
+                ) as looked:
+                    async for position in looked:
+                        if self._unseen is not unseen:
+                            break  # the route takes other messages now
+                        unseen = self._unseen = position, upto  # a connection that ends here goes on there
             except sqlite3.Error as error:
                 logger.warning("route %s: what it leaves out is not known: %s", self._names[1], error)
+            if self._unseen is unseen:
+                self._unseen = None
 
     async def run(self, wait_for: Callable[[str], Awaitable[None]]) -> None:
         """Makes a statement now and after each interval if there is news, for ever.

@@ -5,7 +5,7 @@ seq, and a reader of its statements takes nothing else for left out [docs/refere
 route hands on to the same destination is not left out there.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
 from gateway.loop.pace import Slice
 from gateway.message import Message
@@ -158,14 +158,18 @@ class LeftOut:
             if not self._runs[stream]:
                 del self._runs[stream]
 
-    async def look_through(self, log: LogReader[Cursor], after: int, upto: int) -> None:
-        """Notes what was stored between two positions, before the route noted it. Raises sqlite3.Error."""
+    async def look_through(self, log: LogReader[Cursor], after: int, upto: int) -> AsyncGenerator[int]:
+        """Notes what was stored between two positions, before the route noted it, and yields the position up to which
+        that is done. Raises sqlite3.Error.
+        """
         slice_ = Slice()
         while self.is_on and after < upto:
             for row in await log.read_rows(after):
                 for position, part in _parts(row.first, row.parts):
-                    if position + part.count - 1 > after and not isinstance(part, Gap):
+                    last = position + part.count - 1
+                    if last > after and not isinstance(part, Gap):
                         self.note_stored(position, part)
+                        yield last
                     if slice_.is_over:
                         await slice_.give_way()
                 after = row.last
