@@ -8,8 +8,8 @@ have ended.
 The modules `qos2`, `retained` and `wills` hold the rows of one table each, and return what the log writes in
 a transaction (`Work`). `quotas` counts what waits for one consumer against limits, `consumer_names` says how the names
 of consumers begin, and `disk` how full a disk is. `quarantine` lists what was set aside because the medium has changed
-it, and `shelf` is a dictionary on disk. `gateway.store.repair`, which has a face of
-its own, works on stores that no gateway has open.
+it, and `shelf` is a dictionary on disk. `gateway.store.repair`, which has a face of its own, works on stores that no
+gateway has open.
 
 docs/explanation/gateway-store.md draws the design: rows, cursors, group commit, the WAL, and each power cut.
 """

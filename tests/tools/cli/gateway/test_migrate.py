@@ -23,6 +23,16 @@ def made(folder: Path, listener: str = STREAMS, name: str = "garage") -> Gateway
     return Gateway(folder, 'acl = "rules"', listener, name)
 
 
+def used(folder: Path) -> Gateway:
+    """A gateway that has stored a message and was stopped."""
+    gateway = made(folder)
+    (folder / "rules").write_text("allow * publish,subscribe #\n")
+    with gateway.running() as process:
+        assert publish(gateway.port) == 0
+        process.stop()
+    return gateway
+
+
 @MOSQUITTO
 def test_a_gateway_goes_on_in_another_folder_with_its_rules_and_streams(tmp_path: Path) -> None:
     gateway = made(tmp_path / "old")
@@ -74,11 +84,7 @@ def test_a_stream_that_was_taken_of_a_neighbour_is_moved_too(tmp_path: Path) -> 
 
 @MOSQUITTO
 def test_configurations_that_do_not_fit_are_named_with_what_is_wrong(tmp_path: Path) -> None:
-    gateway = made(tmp_path / "old")
-    (tmp_path / "old/rules").write_text("allow * publish,subscribe #\n")
-    with gateway.running() as process:
-        assert publish(gateway.port) == 0
-        process.stop()
+    gateway = used(tmp_path / "old")
     other_name = made(tmp_path / "a", name="shed").path
     assert "name: 'shed', expected 'garage'" in migrate(gateway.path, other_name).stderr
     fewer = made(tmp_path / "b", '[[stream]]\nname = "plant"\n').path
@@ -94,11 +100,7 @@ def test_configurations_that_do_not_fit_are_named_with_what_is_wrong(tmp_path: P
 
 @MOSQUITTO
 def test_a_migration_keeps_the_files_of_others(tmp_path: Path) -> None:
-    gateway = made(tmp_path / "old")
-    (tmp_path / "old/rules").write_text("allow * publish,subscribe #\n")
-    with gateway.running() as process:
-        assert publish(gateway.port) == 0
-        process.stop()
+    gateway = used(tmp_path / "old")
     other = tmp_path / "new/rules"
     other.parent.mkdir()
     other.write_text("precious")
