@@ -2,9 +2,8 @@
 
 import re
 import subprocess
-from itertools import takewhile
 from pathlib import Path
-from tempfile import gettempdir
+from tempfile import TemporaryDirectory
 
 from tests.house.repository import ROOT
 from tests.tools.cli.gateway.test_process import HOLDFAST, LONG_S
@@ -48,9 +47,11 @@ def test_the_store_of_the_page_needs_no_drop_in(tmp_path: Path) -> None:
     assert (done.returncode, "ProtectSystem" in done.stderr) == (0, False)
 
 
-def test_a_store_that_the_units_user_cannot_write_is_an_error_although_root_asks(tmp_path: Path) -> None:
-    for folder in takewhile(lambda one: one != Path(gettempdir()), (tmp_path, *tmp_path.parents)):
-        folder.chmod(0o755)  # pytest's are for root alone
-    (tmp_path / "ssd").mkdir(mode=0o755)
-    done = check(tmp_path, "ssd/store", "--unit", str(documented_unit(tmp_path, "daemon")))
-    assert (done.returncode, f"store.path: {tmp_path}/ssd: Permission denied" in done.stderr) == (2, True), done.stderr
+def test_a_store_that_the_units_user_cannot_write_is_an_error_although_root_asks() -> None:
+    # pytest's own folders are for root alone, and each pytest that starts makes them so again.
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "ssd").mkdir(mode=0o755)
+        done = check(folder, "ssd/store", "--unit", str(documented_unit(folder, "daemon")))
+    assert (done.returncode, f"store.path: {folder}/ssd: Permission denied" in done.stderr) == (2, True), done.stderr
