@@ -1,11 +1,13 @@
 """What a route uses of the gateway. The store, the delivery engine and links have faces of their own."""
 
-from gateway.auth.permissions import Trusting
+from gateway.auth.permissions import Topics, Trusting
 from gateway.config.errors import Checked, ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config.load import Table, beside, check_readable
 from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in_filter
-from gateway.connection.publish_in import Intake, Realtime, Topics
+from gateway.connection.publish_answers import PublishAnswers
+from gateway.connection.publish_in import Intake, Realtime
+from gateway.connection.publish_rules import PublishRules
 from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
 from gateway.errors import ListenError
@@ -33,6 +35,8 @@ __all__ = [
     "Message",
     "Mode",
     "NonEmpty",
+    "PublishAnswers",
+    "PublishRules",
     "Realtime",
     "RouteState",
     "SelectConfig",

@@ -13,7 +13,7 @@ from functools import partial
 
 from gateway.delivery import Window
 from gateway.links import BadAnnouncement, BadLinkStates, Conditions
-from gateway.routes import Intake, Realtime, Services, Trusting
+from gateway.routes import Intake, PublishAnswers, PublishRules, Realtime, Services, Trusting
 from gateway.store import AckBatch, AckOrder, qos2
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
@@ -67,15 +67,11 @@ class Inbound:
         client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
         self._acks = AckBatch(services.log.submit, AckOrder(self._answered, self._remote.close))
+        self._answers = PublishAnswers(client, queue.publisher, self._acks)
         self._intake = Intake(
             services,
-            client,
-            queue.publisher,
-            Trusting(),
-            self._acks,
-            self._remote.topics,
-            lambda _: None,  # a message of QoS 0 that cannot be taken ends no connection
-            is_from_broker=True,
+            self._answers,
+            PublishRules(services.publishing, self._answers, Trusting(), self._remote.topics),
             copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
             realtime=Realtime.MARKED if queue.link.is_to_gateway else Realtime.NONE,
             conditions=None if queue.link.is_to_gateway or not config.incoming else Conditions(config.incoming),
@@ -156,9 +152,9 @@ class Inbound:
         elif isinstance(step, Publishes):
             self._intake.take_publishes(step)
         elif isinstance(step, Pubrel):
-            self._intake.take_pubrels([step.packet_identifier])
+            self._answers.release([step.packet_identifier])
         elif isinstance(step, Acknowledgements) and step.packet_type == PUBREL:
-            self._intake.take_pubrels(step.identifiers)
+            self._answers.release(step.identifiers)
         elif isinstance(step, Suback | Unsuback):
             self.requests.handle(step)
         else:

@@ -8,12 +8,15 @@ from gateway.auth.rules import CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE,
 from gateway.message import Message
 from gateway.streams.names import BadStream, place_of
 from gateway.topic_memory import remember
+from wire.bulk.property_block import GATEWAY_MARK
 from wire.link_numbers import STATEMENT_TOPICS, statement_topic
 from wire.properties import RESPONSE_TOPIC
 from wire.reserved import RESERVED_TOPICS, STREAM_TOPICS
 from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
+PUBLISHED_REMEMBERED = 4096  # topics that a client publishes to
+ORIGINS_REMEMBERED = 1024
 
 Decisions = tuple[tuple[bool, Levels], ...]
 
@@ -251,6 +254,38 @@ class Permissions:
             answer = next((allows for allows, wanted in decisions if takes(wanted, levels)), False)
         remember(known, topic, answer, TOPICS_REMEMBERED)
         return answer
+
+
+class Topics(dict[bytes, str]):
+    """The topic names, by their bytes, that a client has published to and may publish to now; all are well-formed.
+
+    Topic names of statements are not among them: each message's identity decides whether it may be published.
+    ``origins`` has the origins that it has brought and may bring; with GATEWAY_MARK, gateways it vouches for.
+    """
+
+    __slots__ = ("_gateways", "_rules", "origins")
+
+    def __init__(self) -> None:
+        self._rules: object = None
+        self._gateways = 0
+        self.origins: dict[bytes, None] = {}
+
+    def keep_to(self, access: Access) -> None:
+        """Forgets all of them if the access rules have changed, or one more gateway is known in the network."""
+        gateways = len(access.other_gateways)
+        if access.rules is not self._rules or gateways != self._gateways:
+            self._rules, self._gateways = access.rules, gateways
+            self.clear()
+            self.origins.clear()
+
+    def learn(self, message: Message) -> None:
+        """Learns from a message that was accepted; it has the identity that it brought, or none yet."""
+        if not message.topic.startswith(STATEMENT_TOPICS):
+            remember(self, message.topic.encode(), message.topic, PUBLISHED_REMEMBERED)
+        if message.origin:
+            remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
+            for name in (message.received_by, *message.gateways_of_links):
+                remember(self.origins, GATEWAY_MARK + name.encode(), None, ORIGINS_REMEMBERED)
 
 
 class Trusting(Permissions):

@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
-from gateway.auth.permissions import Permissions
+from gateway.auth.permissions import Permissions, Topics
 from gateway.connection.multicast import MulticastMember
 from gateway.connection.neighbour import LinkLine, ListeningEnd
-from gateway.connection.publish_in import Intake, Realtime, Topics
+from gateway.connection.publish_answers import PublishAnswers
+from gateway.connection.publish_in import Intake, Realtime
+from gateway.connection.publish_rules import PublishRules
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SubscribeRefused, Subscribing
 from gateway.connection.underway import Underway
@@ -71,6 +73,7 @@ class Client:
 
     __slots__ = (
         "_acks",
+        "_answers",
         "_end",
         "_failed",
         "_hold",
@@ -80,6 +83,7 @@ class Client:
         "_peer",
         "_protocol",
         "_retained",
+        "_rules",
         "_sender",
         "_services",
         "_session",
@@ -112,15 +116,14 @@ class Client:
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
         keeps = KEEP in wishes
+        self._answers = PublishAnswers(protocol, session, self._acks)
+        self._rules = PublishRules(
+            services.publishing, self._answers, permissions, topics, disconnect, keeps_identities=keeps
+        )
         self._intake: Intake = Intake(
             services,
-            protocol,
-            session,
-            permissions,
-            self._acks,
-            topics,
-            disconnect,
-            keeps_identities=keeps,
+            self._answers,
+            self._rules,
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
             waiting=underway.waiting,
@@ -153,7 +156,7 @@ class Client:
                 if self._end is None or not self._hear(packet, self._end):
                     self._intake.handle_publish(packet)
             case Pubrel():
-                self._intake.take_pubrels([packet.packet_identifier])
+                self._answers.release([packet.packet_identifier])
             case Puback():
                 self._note_refusal(packet)
                 self._note_answers([packet.packet_identifier])
@@ -191,7 +194,7 @@ class Client:
         if isinstance(step, Publishes):
             self._intake.take_publishes(step)
         elif step.packet_type == PUBREL:
-            self._intake.take_pubrels(step.identifiers)
+            self._answers.release(step.identifiers)
         elif step.packet_type == PUBREC:
             self._note_answers(step.identifiers)
             self._window.handle_pubrecs(step.identifiers, self._acks.add)
@@ -229,7 +232,7 @@ class Client:
 
     def refuse_publish(self, packet: Publish, reason_code: int, problem: str) -> None:
         """Refuses a message that is in no stream that is served here; ``problem`` says why."""
-        self._intake.refuse_unplaced(packet, reason_code, problem)
+        self._rules.refuse_unplaced(packet, reason_code, problem)
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
         if answer := await self.subscribe(packet):

@@ -9,12 +9,12 @@ from functools import partial
 from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused, will_of
-from gateway.auth.permissions import Permissions
+from gateway.auth.permissions import Permissions, Topics
 from gateway.connection.bridge import keep_session
 from gateway.connection.client import Client
 from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets, read_conditions
 from gateway.connection.parts import Parts, Visits
-from gateway.connection.publish_in import Realtime, Topics
+from gateway.connection.publish_in import Realtime
 from gateway.connection.services import Services
 from gateway.connection.underway import Underway
 from gateway.holdings import Holding, owner_of

@@ -78,6 +78,7 @@ class Session:
         "unsaved",
         "user",
     )
+    is_broker = False  # see ``gateway.connection.publish_answers``
 
     def __init__(
         self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing, holding: Holding

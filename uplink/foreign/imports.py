@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway.routes import Intake, Services, Topics, Trusting
+from gateway.routes import Intake, PublishAnswers, PublishRules, Services, Topics, Trusting
 from gateway.store import AckBatch, AckOrder, quarantine
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import decode
@@ -61,15 +61,11 @@ class Import:
         self._names = config.names
         self._filters = config.wanted
         self._acks = AckBatch(services.log.submit, AckOrder(self._note_taken, failed))
+        self._answers = PublishAnswers(self, queue.publisher, self._acks)
         self._intake = Intake(
             services,
-            self,
-            queue.publisher,
-            Trusting(),
-            self._acks,
-            Topics(),
-            lambda _: None,  # a message of QoS 0 that cannot be taken ends no connection
-            is_from_broker=True,
+            self._answers,
+            PublishRules(services.publishing, self._answers, Trusting(), Topics()),
             copies=services.copies.of(queue.publisher.client_id),  # so that identities are known
         )
         self._counted = 0
@@ -110,7 +106,7 @@ class Import:
     def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int = SUCCESS) -> None:
         """Messages are durable, or known already."""
         if packet_type == PUBREC:  # the other system has no second step: it follows at once
-            self._intake.take_pubrels(identifiers)
+            self._answers.release(identifiers)
             self._acks.end()
         for identifier in identifiers:
             if arrival := self._waiting.pop(identifier, None):

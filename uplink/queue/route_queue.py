@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from gateway.links import LinkSettings, Network
 from gateway.routes import FilterTree, Message, RouteState
@@ -22,7 +23,7 @@ ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cu
 
 @dataclass(frozen=True)
 class RoutePublisher:
-    """A route as the publisher of what its broker sends; see ``gateway.connection.publish_in.Publisher``.
+    """A route as the publisher of what its broker sends; see ``gateway.connection.publish_answers.Publisher``.
 
     ``client_id`` is none that a client can have.
     """
@@ -32,6 +33,7 @@ class RoutePublisher:
     incoming: dict[int, bytes]
     durable: bool = True
     released: None = None
+    is_broker: ClassVar[bool] = True
 
     @property
     def holding(self) -> "RoutePublisher":

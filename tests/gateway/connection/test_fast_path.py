@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.connection.publish_in import Topics
+from gateway.auth.permissions import Topics
 from gateway.message import message_from
 from gateway.store import PublishBatch
 from wire import properties as p

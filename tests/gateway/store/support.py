@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-from gateway.connection.publish_in import Topics
+from gateway.auth.permissions import Topics
 from gateway.message import Message
 from gateway.store import Cursor, Delivery, MessageLog, PublishBatch
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS
