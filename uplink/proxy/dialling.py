@@ -219,7 +219,8 @@ class DiallingEnd:
         expected = self._session.expected
         lacking = [one for one in self._without_copies() if one in wanted and one in expected]
         added = sorted(one for one in wanted if one not in expected)  # the neighbour stores them faster in order
-        self._ask(added, [one for one in expected if one not in wanted])
+        # Where it is not known what the session has, it may have these too.
+        self._ask(added, [one for one in expected if one not in wanted], is_anew=self._is_passive)
         requests.subscribe(lacking, is_anew=True)
         self._copies.compare()
         if not is_known:
@@ -329,10 +330,10 @@ class DiallingEnd:
     def _wanted(self) -> dict[str, None]:
         return self._always | dict.fromkeys(self._network.interest.told_to(self._side))
 
-    def _ask(self, added: Sequence[str], removed: Sequence[str]) -> None:
+    def _ask(self, added: Sequence[str], removed: Sequence[str], *, is_anew: bool = False) -> None:
         assert self._requests is not None
         added = self._session.ask(added, removed)
         if self.theirs is None:
             self._queue.link.asked.add(added)
-        self._requests.subscribe(added)
+        self._requests.subscribe(added, is_anew=is_anew)
         self._requests.unsubscribe(removed)

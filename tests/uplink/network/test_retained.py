@@ -168,6 +168,27 @@ async def test_in_active_passive_the_copies_go_with_the_connection_and_come_agai
 
 
 @pytest.mark.parametrize("dialling", ["a", "m"])
+async def test_in_active_passive_the_copies_come_again_after_a_restart_that_ended_other_interest(
+    tmp_path: Path, dialling: str
+) -> None:
+    a, m, link = await pair(tmp_path, dialling, PASSIVE)
+    async with a, m:
+        device = await a.client("device")
+        await retain(device, "t/1", b"1")
+        await reading(m, "reader", "t/+", "other", session_expiry_s=0)
+        await m.keeps({"t/1": b"1"})
+        await a.wants("t/+", "other")
+        await link.cut()
+        await until(lambda: not state_of(a, m), "the link is down")
+        await m.stop()
+        await m.start()
+        await m.client("reader", "t/+", session_expiry_s=0)
+        await link.open()
+        await m.keeps({"t/1": b"1"})
+    await link.cut()
+
+
+@pytest.mark.parametrize("dialling", ["a", "m"])
 async def test_after_a_restart_the_copies_are_those_of_the_interest_that_is_left(tmp_path: Path, dialling: str) -> None:
     a, m, link = await pair(tmp_path, dialling, "active-active")
     async with a, m:
