@@ -18,7 +18,7 @@ from gateway.store import AckBatch, AckOrder, qos2
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes
-from uplink.connect.remote import Step
+from uplink.connect.reading import Step
 from uplink.proxy.dialling import DiallingEnd
 from uplink.proxy.requests import Asked, Requests
 from uplink.queue.route_queue import RouteQueue
@@ -71,7 +71,7 @@ class Inbound:
         self._intake = Intake(
             services,
             self._answers,
-            PublishRules(services.publishing, self._answers, Trusting(), self._remote.topics),
+            PublishRules(services.publishing, self._answers, Trusting(), self._remote.reading.topics),
             copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
             realtime=Realtime.MARKED if queue.link.is_to_gateway else Realtime.NONE,
             conditions=None if queue.link.is_to_gateway or not config.incoming else Conditions(config.incoming),
@@ -80,7 +80,7 @@ class Inbound:
         self._counted = 0  # of the messages that the intake has taken
         self._has_said_full = False
         self._subscribed: dict[str, None] = {}  # topic filters of the session
-        at_once = 1 if end is None else end.at_once
+        at_once = 1 if end is None else end.asked.at_once
         self.requests = Requests(config.name, client, self._remote, at_once, self._note_answer)
         self._is_begun = False
         self._following: asyncio.Task[None] | None = None  # what the neighbour wants newly
@@ -100,8 +100,8 @@ class Inbound:
         former = (*note.subscribed, *self._queue.link.asked.filters) if is_present else ()
         note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
         await self._notes.save()
-        self._remote.may_take = self._intake.may_take
-        self._remote.take(self._handle)
+        self._remote.reading.may_take = self._intake.may_take
+        self._remote.reading.take(self._handle)
         if self._end is not None:
             self._end.begin(self.requests, session_present=is_present, noted=former)
         else:
@@ -135,7 +135,7 @@ class Inbound:
         if self._end is not None:
             self._end.end()
         if not self._remote.ended.done():
-            self._remote.postpone()
+            self._remote.reading.postpone()
         if self._following is not None:  # it is done in any case: memory has what the store has
             self._is_stopping = True
             await asyncio.wait({self._following})
@@ -160,7 +160,7 @@ class Inbound:
         else:
             self._hand_on(step)
             return
-        self._remote.read_after(self._end_batch)
+        self._remote.reading.read_after(self._end_batch)
 
     async def _end_batch(self) -> None:
         """Submits the work of the packets that came together; returns when more may be read."""
@@ -193,17 +193,17 @@ class Inbound:
             self._remote.close(f"what the neighbour tells at {packet.topic!r}: {error}")
         else:
             if rest is not None:
-                self._remote.postpone()
+                self._remote.reading.postpone()
                 self._following = asyncio.get_running_loop().create_task(self._follow(rest))
 
     async def _follow(self, rest: Coroutine[None, None, None]) -> None:
         await rest
         if not self._is_stopping and not self._remote.ended.done():
-            self._remote.take(self._handle)
+            self._remote.reading.take(self._handle)
 
     def _note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
         if self._end is not None:
-            self._end.note_answer(asked, granted, self.requests.refused)
+            self._end.asked.session.note_answer(asked, granted, self.requests.refused)
             if self._is_begun and (problem := self.requests.problem_with(asked.topic_filters)):
                 logger.warning("route %s: %s", self._state.name, problem)
         elif asked.is_subscribe:
@@ -218,7 +218,7 @@ class Inbound:
         if self._end is None:
             self._notes.note.subscribed = tuple(self._subscribed)
         elif self._end.theirs is None:
-            self._notes.note.subscribed = tuple(self._end.session_filters())
+            self._notes.note.subscribed = tuple(self._end.asked.session.all())
         else:
             self._notes.note.subscribed = ()
         await self._notes.save()

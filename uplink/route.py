@@ -21,9 +21,7 @@ from uplink.delivery.statements import Statements
 from uplink.delivery.suspicion import Suspicion
 from uplink.delivery.window import RouteWindow
 from uplink.inbound import Inbound
-from uplink.outlet.batch_cursor import payload_max
 from uplink.proxy.dialling import DiallingEnd
-from uplink.queue.route_lanes import Outlet
 from uplink.queue.route_queue import RouteQueue
 from wire.backoff import Backoff
 from wire.bulk.connection import BulkClientConnection
@@ -102,7 +100,7 @@ class Route:
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
         if self._end is not None:
-            self._end.open()
+            self._end.asked.open()
         try:
             await self._connections.serve(self._serve)
         finally:
@@ -120,7 +118,7 @@ class Route:
             client.send_singly(is_on=self._suspicion.is_alone)
             self.queue.begin_link(self._end.theirs if self._end else None)
             await self._statements.load()
-            outlet = await self._outlet_for(client)
+            await self.queue.lanes.begin(client)
             inbound = self._inbound(accepted)
             if inbound is not None:
                 await inbound.begin()
@@ -138,7 +136,7 @@ class Route:
                 next_hop=find_user_property(connack.properties, HOPS_PROPERTY) or "",
             )
             sender = self.queue.unqueued.sender = Sender(
-                window, self._log, outlet, remote.close, self.queue.link.owed.cursor()
+                window, self._log, self.queue.lanes.outlet.for_sender, remote.close, self.queue.link.owed.cursor()
             )
             begun = partial(self._note_answer, client)
             answers = Answers(
@@ -152,7 +150,7 @@ class Route:
                 begun,
             )
             if inbound is None:
-                remote.take(answers.handle)
+                remote.reading.take(answers.handle)
             else:
                 inbound.use(window)
                 inbound.pass_others_to(answers.handle)
@@ -177,22 +175,6 @@ class Route:
                 remote.close("the route ends")
         raise LinkDown(remote.ended.result())
 
-    async def _outlet_for(self, client: BulkClientConnection) -> Outlet:
-        """Returns what the sender fetches from, ready for another connection. Raises sqlite3.Error."""
-        lanes = self.queue.lanes
-        if lanes.keeper is not None:
-            await lanes.keeper.look(is_connected=True)
-        await lanes.begin(client.protocol_level)
-        self._begin_pace(client)
-        if lanes.batches is not None:
-            via_size = max([one.longest_property() for one in lanes.numbers])
-            lanes.batches.payload_max = payload_max(client.maximum_packet_size_peer, lanes.batch_topic, via_size)
-        return lanes.outlet
-
-    def _begin_pace(self, client: BulkClientConnection) -> None:
-        if self.queue.lanes.pair is not None:
-            self.queue.lanes.pair.pace.begin(lambda: client.send_quota, client.send_quota)
-
     def _note_answer(self, client: BulkClientConnection) -> None:
         """The broker has answered messages."""
         was_alone = self._suspicion.is_alone
@@ -200,17 +182,17 @@ class Route:
             self.queue.refusals.send_again(due)
         if was_alone and not self._suspicion.is_alone:
             client.send_singly(is_on=False)
-            self._begin_pace(client)
+            self.queue.lanes.outlet.begin(lambda: client.send_quota)
 
     def _judge(self, client: BulkClientConnection, remote: Remote, window: RouteWindow, answers: Answers) -> None:
         """Sets the message aside over which the broker has ended the connection, if it is clear which one that is."""
         if remote.ended_by is None:
             return
         unanswered = client.unanswered()
-        if any(map(window.is_batch, unanswered)):  # its messages cannot be told apart
+        if any(map(window.sent.is_batch, unanswered)):  # its messages cannot be told apart
             return
-        positions = [window.place_of(one)[0] for one in unanswered]
-        is_statement = bool(unanswered) and bool(window.statement_topic(unanswered[0]))
+        positions = [window.sent.place_of(one)[0] for one in unanswered]
+        is_statement = bool(unanswered) and bool(window.sent.statement_topic(unanswered[0]))
         if self._suspicion.note_end(
             remote.ended_by, positions, has_answer=answers.has_answer, is_statement=is_statement
         ):
@@ -242,7 +224,7 @@ class Route:
             return ""
         if self.config.receives:
             return NO_RECEIVING
-        has_batches = self.queue.lanes.batches is not None or any(
+        has_batches = self.queue.lanes.outlet.has_batches or any(
             flow.ranges for flow in self.queue.outgoing.flows.values()
         )
         return NO_BATCHES if has_batches else ""

@@ -10,7 +10,8 @@ from gateway.message import Message
 from gateway.store import Delivery, Grant
 from gateway.store.routes.runs import run_of
 from tests.gateway.store.support import random_batch
-from uplink.outlet.batch import BatchPacker, batch_topic, messages_in
+from uplink.outlet.batch import BatchPacker, messages_in
+from uplink.outlet.batch_publish import batch_topic
 from wire.bulk.column_batch import SIZE_MAX, BatchMessage, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, USER_PROPERTY

@@ -14,7 +14,8 @@ import uvloop
 from gateway.message import Message
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.support import append, opened, raw_broker, route_config, running, serving, until
-from uplink.connect.remote import IDLE_PER_S, MAXIMUM_PACKET_SIZE, Remote
+from uplink.connect.reading import IDLE_PER_S
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.route import Route
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import Connack, Puback

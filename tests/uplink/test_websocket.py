@@ -25,7 +25,7 @@ from tests.uplink.support import append, get, opened, raw_broker, route_config, 
 from tools.lab.testing.certificates import Authority
 from uplink.config.route import RouteConfig
 from uplink.config.tls import RouteTlsConfig
-from uplink.connect.remote import IDLE_PER_S
+from uplink.connect.reading import IDLE_PER_S
 from uplink.route import Route
 from wire.codec.packets import Connack, Puback
 from wire.identity import IDENTITY_PROPERTY, RECEIVE

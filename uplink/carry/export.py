@@ -38,8 +38,7 @@ async def export_backlog(queue: RouteQueue, log: MessageLog, gateway_name: str, 
     """
     export = _Export(queue, log, path)
     header = Header(secrets.token_hex(16), gateway_name, queue.name, int(time.time() * 1000))
-    if queue.lanes.batches is not None:
-        queue.lanes.batches.give_back()
+    queue.lanes.outlet.give_back()
     try:
         await asyncio.to_thread(export.open, header)
         return await export.run()

@@ -22,7 +22,8 @@ from uplink.connect.budget import Budget
 from uplink.connect.connections import LoginRefused
 from uplink.connect.credentials import Credentials
 from uplink.connect.notes import RouteNotes
-from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote, Step
+from uplink.connect.reading import Step
+from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.connect.version import SpokenVersion
 from uplink.queue.route_queue import RouteQueue
 from wire.bulk.connection import BulkClientConnection
@@ -355,7 +356,7 @@ class Connector:
 
         def begin(packet: Step) -> None:
             if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
-                remote.postpone()
+                remote.reading.postpone()
                 packet.session_present = packet.session_present and not is_new
                 if packet.session_present:  # before the messages are read that come again
                     client.resume(list(self._queue.publisher.incoming))

@@ -42,7 +42,7 @@ class WebSocket(asyncio.Transport, asyncio.Protocol):
         self._answer = b""
         self._is_open = False
         self._frames = Frames(from_client=False)
-        remote.unpack = self.unpack
+        remote.reading.unpack = self.unpack
 
     # The protocol of the socket.
 

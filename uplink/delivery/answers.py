@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from gateway.delivery import Sender
 from gateway.store import AckBatch, AckOrder, MessageLog
-from uplink.connect.remote import Remote, Step
+from uplink.connect.reading import Step
+from uplink.connect.remote import Remote
 from uplink.delivery.statements import Statements
 from uplink.delivery.window import RouteWindow
 from uplink.queue.route_queue import RouteQueue
@@ -70,6 +71,7 @@ class Answers:
         answered: Callable[[], None],
     ) -> None:
         self._window = window
+        self._sent = window.sent
         self._sender = sender
         self._remote = remote
         self._log = log
@@ -77,7 +79,7 @@ class Answers:
         self._statements = statements
         self._looking: set[asyncio.Task[None]] = set()
         self._refusals = queue.refusals
-        self._lanes = queue.lanes.pair
+        self._outlet = queue.lanes.outlet
         self._state = queue.state
         self._backoff = backoff
         self._answered = answered
@@ -141,12 +143,12 @@ class Answers:
 
     def _keep_aside(self, packet_identifier: int, reason: str) -> None:
         """Keeps a message apart that the broker does not take. Raises TooManyRefused."""
-        if topic := self._window.statement_topic(packet_identifier):
+        if topic := self._sent.statement_topic(packet_identifier):
             self._statements.note_refused(topic, reason)
-        position, via = self._window.place_of(packet_identifier)
+        position, via = self._sent.place_of(packet_identifier)
         self._refusals.set_aside(position, reason, via)
         self._backoff.reset()
-        self._window.resent.pop(packet_identifier, None)
+        self._sent.resent.pop(packet_identifier, None)
 
     async def settle(self) -> None:
         """Waits until what was acknowledged is noted durably: the next connection may have another session."""
@@ -164,24 +166,24 @@ class Answers:
         self._standing.note_success()
         if packet_type == PUBACK:
             if self._statements.are_refused:
-                self._statements.note_taken([self._window.statement_topic(one) for one in packet_identifiers])
+                self._statements.note_taken([self._sent.statement_topic(one) for one in packet_identifiers])
             self._window.handle_pubacks(packet_identifiers)
         elif packet_type == PUBREC:
             self._window.handle_pubrecs(packet_identifiers, self._batch.add)
             self._batch.end()
         else:
             self._window.handle_pubcomps(packet_identifiers)
-        if self._lanes is not None and packet_type != PUBREC:
-            self._lanes.note_acknowledged(len(packet_identifiers))
+        if packet_type != PUBREC:
+            self._outlet.note_acknowledged(len(packet_identifiers))
 
     def _has_to_wait(self, packet: Puback | Pubrec) -> bool:
-        if not self._needs_subscriber or self._window.is_retained(packet.packet_identifier):
+        if not self._needs_subscriber or self._sent.is_retained(packet.packet_identifier):
             return False
-        return not self._window.statement_topic(packet.packet_identifier)
+        return not self._sent.statement_topic(packet.packet_identifier)
 
     async def _wait_if_always_carried(self, packet: Puback | Pubrec) -> None:
         try:
-            message = await self._log.read_one(self._window.place_of(packet.packet_identifier)[0])
+            message = await self._log.read_one(self._sent.place_of(packet.packet_identifier)[0])
         except sqlite3.Error as error:
             self._remote.close(f"a message that no client wants cannot be read: {error}")
             return
@@ -199,13 +201,12 @@ class Answers:
         self._window.protocol.pubrel(packet.packet_identifier)  # its flow ends, and begins again after the pause
 
     def _send_later(self, packet_identifiers: list[int], why: str) -> None:
-        resent = [one for one in packet_identifiers if self._window.resent.pop(one, None)]  # these are still due
-        owed = [one for one in packet_identifiers if self._window.is_retained(one)]
+        resent = [one for one in packet_identifiers if self._sent.resent.pop(one, None)]  # these are still due
+        owed = [one for one in packet_identifiers if self._sent.is_retained(one)]
         owed = [one for one in owed if one not in self._window.outgoing.flows]  # they go over the next connection
         self._window.forget([*resent, *owed])
         self._again += [one for one in packet_identifiers if one not in resent and one not in owed]
-        if self._lanes is not None:
-            self._lanes.pace.slow_down()
+        self._outlet.slow_down()
         self._standing.begin(why)
 
     def _go_on(self) -> None:
@@ -216,13 +217,13 @@ class Answers:
 
     def _refuse(self, packet: Puback | Pubrec) -> None:
         code, packet_identifier = packet.reason_code, packet.packet_identifier
-        if code in REFUSES_TOPIC and self._window.is_batch(packet_identifier):
+        if code in REFUSES_TOPIC and self._sent.is_batch(packet_identifier):
             self._send_later([packet_identifier], f"the broker refuses the topic of the batches: {describe(code)}")
             return
         if self._window.give_up_retained(packet_identifier):
             self._state.note_error(f"the broker refuses a retained message: {describe(code)}")
             return
-        if self._window.split(packet_identifier):
+        if self._sent.split(packet_identifier):
             self._backoff.reset()
             if isinstance(packet, Puback):
                 self._window.handle_pubacks([packet_identifier])
@@ -238,5 +239,4 @@ class Answers:
             self._window.handle_pubacks([packet_identifier])
         else:
             self._window.handle_pubcomps([packet_identifier])
-        if self._lanes is not None:
-            self._lanes.note_acknowledged(1)
+        self._outlet.note_acknowledged(1)

@@ -39,16 +39,16 @@ class Resend:
         refusals, window = self._refusals, self._window
         await self._sender.resumed()
         while True:
-            in_flight = {one.position for one in window.resent.values()}
+            in_flight = {one.position for one in window.sent.resent.values()}
             await refusals.send_due(window.wait_for_room, self._send, in_flight)
-            while window.to_split:
-                await self._send_halves(window.to_split.pop(0))
+            while window.sent.to_split:
+                await self._send_halves(window.sent.to_split.pop(0))
             window.flush()
             await refusals.is_due.wait()
 
     async def _send(self, one: Refused, stored: Message) -> None:
         window = self._window
-        message = window.shape(one.position, stored, one.row.via)
+        message = window.messages.shape(one.position, stored, one.row.via)
         if message is None:
             return
         if self._statements.is_refused(message.topic):  # the broker has just refused another one
@@ -66,7 +66,7 @@ class Resend:
             window.publish_once(message, grant, flows[0].packet_identifier)
             return
         packet_identifier = window.next_identifier()
-        window.resent[packet_identifier] = one
+        window.sent.resent[packet_identifier] = one
         if window.publish(message, grant, packet_identifier):
             window.await_pubacks([packet_identifier], self._arrived)
         else:
@@ -75,14 +75,16 @@ class Resend:
     async def _send_halves(self, flow: qos2.Flow) -> None:
         """Each half is a flow from now on, so that its messages go exactly once."""
         window = self._window
-        left = window.shape_all(flow, await window.outgoing.messages_of(flow))
+        left = await window.messages.left_of(flow)
         if not left:
             window.outgoing.complete([flow.packet_identifier])
             return
         half = len(left) // 2
         parts = [part for part in (left[:half], left[half:]) if part]
+        batches = [window.messages.batch_of(flow, part) for part in parts]
         deliveries = [
-            Delivery(part[-1][0], number, window.batch_of(flow, part), False, 2) for number, part in enumerate(parts)
+            Delivery(part[-1][0], number, batch, False, 2)
+            for number, (part, batch) in enumerate(zip(parts, batches, strict=True))
         ]
         flows = await window.outgoing.replace(flow, deliveries, window.inflight)
         for delivery in deliveries:
@@ -99,5 +101,5 @@ class Resend:
 
     def _arrived(self, packet_identifiers: list[int]) -> None:
         for packet_identifier in packet_identifiers:
-            if one := self._window.resent.pop(packet_identifier, None):
+            if one := self._window.sent.resent.pop(packet_identifier, None):
                 self._log.defer(self._refusals.release(one))

@@ -7,14 +7,13 @@ from typing import Any
 
 from gateway.delivery import Peer, Window
 from gateway.routes import Message, Shift, plain_properties
-from gateway.store import Delivery, DeliveryRun, Grant, MessageLog, Piece, Refused, Work, drops, qos2
+from gateway.store import Delivery, DeliveryRun, Grant, MessageLog, Work, drops, qos2
 from uplink.connect.remote import Remote
+from uplink.delivery.flow_messages import FlowMessages
+from uplink.delivery.sent_messages import SentMessages
 from uplink.delivery.statements import Statements
-from uplink.numbers import part_of_via
-from uplink.outlet.batch import encode
-from uplink.outlet.batch_cursor import BatchPublish, batch_publish
+from uplink.outlet.batch_publish import BatchPublish
 from uplink.queue.route_queue import RouteQueue
-from uplink.shape import CannotShape
 from wire.bulk.connection import BulkClientConnection
 from wire.bulk.property_block import encode_via_property
 from wire.bulk.publish_run import encode_run
@@ -40,9 +39,7 @@ class RouteWindow(Window):
         session_present: whether the broker still has the route's session.
         next_hop: the hop of the broker, if it is a gateway; messages that have passed it do not go there again.
 
-    ``resent`` are the refused messages of QoS 1 that were sent again and are not
-    acknowledged, by packet identifier. ``to_split`` are the QoS 2 batches that the broker does not take, and whose
-    halves are to go instead.
+    ``sent`` tells what is in flight, and ``messages`` what a flow carries.
     """
 
     def __init__(
@@ -59,11 +56,10 @@ class RouteWindow(Window):
         name = f"route {queue.name}"
         peer = Peer(name, client, remote, remote.flush, lambda _: True, True, session_present, log.hop)
         super().__init__(peer, log, queue.consumer, queue.outgoing, Shift())
-        self.resent: dict[int, Refused] = {}
-        self.to_split: list[qos2.Flow] = []
+        self.sent = SentMessages(queue, statements)
+        self.messages = FlowMessages(queue)
         self._queue = queue
         self._statements = statements
-        self._given: set[int] = set()  # packet identifiers of QoS 1 messages that no cursor of the route has
         self._next_hop = next_hop
         self._running = asyncio.Event()
         self._running.set()
@@ -89,27 +85,27 @@ class RouteWindow(Window):
         """
         if self._comes_from_there(message):
             return False
-        if self.is_retained(packet_identifier):
+        if self.sent.is_retained(packet_identifier):
             shaped = self._queue.lanes.shaping.shape_retained(message) if self.protocol.takes_retain else None
             if shaped is None:
                 return False
             message = shaped
         elif packet_identifier is not None and self._statements.is_refused(message.topic):
-            position, via = self.place_of(packet_identifier)
+            position, via = self.sent.place_of(packet_identifier)
             self._statements.keep(position, message, via)
             return self._end_flow(packet_identifier, dup)
         self._queue.state.retries += dup
         if grant.retain and not self.protocol.takes_retain:
             return self._set_aside(packet_identifier, NO_RETAIN, dup)
-        via = "" if packet_identifier is None else self.place_of(packet_identifier)[1]
+        via = "" if packet_identifier is None else self.sent.place_of(packet_identifier)[1]
         properties_of = plain_properties if isinstance(message, BatchPublish) else self._numbered(via)
         try:
             self.send(message, grant, packet_identifier, dup and self.session_present, properties_of)
         except PacketTooLargeError as error:
-            if self.is_retained(packet_identifier):
+            if self.sent.is_retained(packet_identifier):
                 self.drop(drops.OVERSIZE, message)
                 return False
-            if packet_identifier is not None and self.split(packet_identifier):
+            if packet_identifier is not None and self.sent.split(packet_identifier):
                 return packet_identifier in self.outgoing.flows
             return self._set_aside(packet_identifier, f"{drops.OVERSIZE}: {error}", dup)
         self._queue.state.qos_0_sent += not grant.qos
@@ -128,7 +124,7 @@ class RouteWindow(Window):
         return properties_of
 
     def publish_together(self, deliveries: Sequence[Delivery], identifiers: list[int], qos: int) -> bool:
-        if self._queue.lanes.batches is not None:
+        if self._queue.lanes.outlet.has_batches:
             return False
         messages = [one.message for one in deliveries] if self._next_hop or self._statements.are_refused else []
         if any(self._comes_from_there(one) or self._statements.is_refused(one.topic) for one in messages):
@@ -140,7 +136,7 @@ class RouteWindow(Window):
         numbers = self._queue.lanes.numbers_of(deliveries[0].packet_identifier)
         if not numbers.is_stating:
             return []
-        if self._queue.lanes.batches is None:  # it has counted them
+        if not self._queue.lanes.outlet.has_batches:  # it has counted them
             unix_ms = time.time() * 1000
             numbers.count(
                 (message, number)
@@ -190,101 +186,21 @@ class RouteWindow(Window):
         return bool(self._next_hop) and message.has_passed(self._next_hop)
 
     async def message_of(self, flow: qos2.Flow) -> Message | None:
-        """Returns what the PUBLISH of a flow carries; of a batch what is left of its messages."""
-        if not flow.ranges:
-            message = await super().message_of(flow)
-            return message if message is None or flow.topic else self.shape(flow.position, message, flow.via)
-        found = self.shape_all(flow, await self.outgoing.messages_of(flow))
-        return self.batch_of(flow, found) if found else None
-
-    def shape(self, position: int, message: Message, via: str) -> Message | None:
-        """Returns a stored message as the route sends it; None, and it is set aside, if there is no such message.
-
-        Raises TooManyRefused.
-        """
-        try:
-            return self._queue.lanes.shaping.shape(message)
-        except CannotShape as error:
-            self._queue.refusals.set_aside(position, str(error), via)
-            return None
-
-    def shape_all(self, flow: qos2.Flow, stored: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
-        """Returns stored messages of a flow, each with its position, as the route sends them, without the ones set
-        aside.
-
-        Raises TooManyRefused.
-        """
-        shaped = []
-        for position, message in stored:
-            found = self.shape(position, message, part_of_via(flow.via, flow.positions, {position}) if flow.via else "")
-            if found is not None:
-                shaped.append((position, found))
-        return shaped
-
-    def batch_of(self, flow: qos2.Flow, members: list[tuple[int, Message]]) -> Message:
-        """Returns the QoS 2 message with a batch of shaped messages of a flow, each given with its position."""
-        pieces: list[Piece] = [Delivery(position, 0, message, False, 2) for position, message in members]
-        via = part_of_via(flow.via, flow.positions, {position for position, _ in members})
-        return batch_publish(self._queue.lanes.batch_topic, encode(pieces).encode(), 2, pieces, via)
-
-    def is_batch(self, packet_identifier: int) -> bool:
-        """Whether the message with a packet identifier in flight carries a batch."""
-        if flow := self.outgoing.flows.get(packet_identifier):
-            return bool(flow.ranges)
-        batches = self._queue.lanes.batches
-        return batches is not None and packet_identifier not in self.resent and batches.is_batch(packet_identifier)
-
-    def split(self, packet_identifier: int) -> bool:
-        """Sends two halves of a batch instead of it; returns False if it is no batch, or has a single message."""
-        if not self.is_batch(packet_identifier):
-            return False
-        if flow := self.outgoing.flows.get(packet_identifier):
-            if flow.first == flow.position:
-                return False
-            self.to_split.append(flow)
-            self._queue.refusals.is_due.set()
-            return True
-        assert self._queue.lanes.batches is not None
-        return self._queue.lanes.batches.split(packet_identifier)
-
-    def place_of(self, packet_identifier: int) -> tuple[int, str]:
-        """Returns position and number of the link of a message in flight, by packet identifier. Raises KeyError."""
-        if flow := self.outgoing.flows.get(packet_identifier):
-            return flow.position, flow.via
-        if one := self.resent.get(packet_identifier):
-            return one.position, one.row.via
-        if packet_identifier in self._given:
-            return 0, ""
-        position, number = self._queue.lanes.outlet.place_of(packet_identifier)
-        return position, self._queue.lanes.numbers_of(packet_identifier).via(number)
-
-    def statement_topic(self, packet_identifier: int) -> str:
-        """Returns the topic of the statement with a packet identifier in flight, "" if that is another message."""
-        if self.is_batch(packet_identifier) or self.is_retained(packet_identifier):
-            return ""
-        return self._statements.topic_at(self.place_of(packet_identifier)[0])
+        return await self.messages.message_of(flow)
 
     def next_identifier(self) -> int:
         identifier = super().next_identifier()
-        self._given.add(identifier)
+        self.sent.given.add(identifier)
         return identifier
 
     def forget(self, packet_identifiers: Iterable[int]) -> None:
         packet_identifiers = list(packet_identifiers)
-        self._given.difference_update(packet_identifiers)
+        self.sent.given.difference_update(packet_identifiers)
         super().forget(packet_identifiers)
-
-    def is_retained(self, packet_identifier: int | None) -> bool:
-        """Whether a message with a packet identifier in flight is a retained one that the route owes its neighbour."""
-        if packet_identifier is None:
-            return False
-        if flow := self.outgoing.flows.get(packet_identifier):
-            return bool(flow.topic)
-        return packet_identifier in self._given and packet_identifier not in self.resent
 
     def give_up_retained(self, packet_identifier: int) -> bool:
         """Ends a retained message that the neighbour refuses; returns False if the message is another one."""
-        if not self.is_retained(packet_identifier):
+        if not self.sent.is_retained(packet_identifier):
             return False
         if packet_identifier in self.outgoing.flows:
             self.handle_pubcomps([packet_identifier])
@@ -293,7 +209,7 @@ class RouteWindow(Window):
         return True
 
     def handle_pubacks(self, packet_identifiers: list[int]) -> None:
-        self._given.difference_update(packet_identifiers)
+        self.sent.given.difference_update(packet_identifiers)
         super().handle_pubacks(packet_identifiers)
         self._note_acknowledged()
 
@@ -309,13 +225,13 @@ class RouteWindow(Window):
         if packet_identifier is None:  # it was not stored
             self._queue.state.qos_0_dropped += 1
             return False
-        position, via = self.place_of(packet_identifier)
+        position, via = self.sent.place_of(packet_identifier)
         self._queue.refusals.set_aside(position, reason, via)
         return self._end_flow(packet_identifier, dup)
 
     def _end_flow(self, packet_identifier: int, dup: bool) -> bool:
         """Ends what a message that was set aside has under way; returns whether the broker is to answer that."""
-        self.resent.pop(packet_identifier, None)
+        self.sent.resent.pop(packet_identifier, None)
         flow = self.outgoing.flows.get(packet_identifier)
         if flow is None or not (dup and self.session_present):
             return False

@@ -55,7 +55,7 @@ class Export:
         self._names = config.names
         self._receivers = receivers
         self._state = queue.state
-        self._outlet = queue.lanes.outlet
+        self._outlet = queue.lanes.outlet.for_sender
         self._news, self._room = Signal(), Signal()
         self._unanswered: dict[int, Delivery] = {}
         self._beside = 0  # messages in flight that are not the cursor's

@@ -21,7 +21,6 @@ from uplink.proxy.dialling import DiallingEnd
 from uplink.queue.route_queue import RouteQueue
 from uplink.refusals import TooManyRefused
 from wire.backoff import Backoff
-from wire.codec.packets import MQTT_3_1_1
 
 TELL_S = 0.2
 
@@ -79,7 +78,7 @@ class ForeignRoute:
         try:
             await transport.connect()
             queue.begin_link(None)
-            await queue.lanes.begin(MQTT_3_1_1)  # there are no properties for them
+            await queue.lanes.begin(None)
             export = Export(self.config, queue, self._log, transport, self._receivers, self._backoff)
             self._connections.note_connected(transport.server)
             if not state.stands:

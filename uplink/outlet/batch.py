@@ -11,15 +11,11 @@ from typing import NamedTuple
 
 from gateway.routes import Message, plain_properties
 from gateway.store import DeliveryRun, Piece
-from wire.bulk.column_batch import CONTENT_TYPE, BatchFull, ColumnBatchEncoder
+from wire.bulk.column_batch import BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.bulk.publishes import qos_of
-from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 
 RUNS_MOST = 1000  # of numbers of the link in a batch, so that hf-via is no longer than a text of MQTT may be
-
-PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}
-"""The properties of a PUBLISH with a batch."""
 
 
 class PackedBatch(NamedTuple):
@@ -225,8 +221,3 @@ def _add_run(encoder: ColumnBatchEncoder, run: DeliveryRun) -> None:
             _add_run(encoder, run.first(half))
             _add_run(encoder, run.behind(half))
         raise
-
-
-def batch_topic(gateway_name: str, route_name: str) -> str:
-    """Returns the topic name of a route's batches, unless the configuration gives another one."""
-    return f"holdfast/batch/{gateway_name}/{route_name}"

@@ -14,8 +14,7 @@ may have, those of a connection's beginning in its note, and later ones in the s
 
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 import msgspec
 
@@ -30,7 +29,6 @@ from gateway.links import (
     Network,
     Side,
     Zone,
-    changes_for,
     check_conditions,
     decode_link,
     encode_link,
@@ -39,18 +37,13 @@ from gateway.routes import Copies, Counters, LinkStatus, Message
 from gateway.store import Cursor
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import LinkDown
-from uplink.proxy.cover import Cover
-from uplink.proxy.requests import Asked, Requests
-from uplink.proxy.session_filters import SessionFilters
+from uplink.proxy.asked import AskedInterest
+from uplink.proxy.requests import Requests
 from uplink.queue.route_queue import RouteQueue
 from wire.codec.packets import Connack
 from wire.hops import HOPS_PROPERTY
 from wire.identity import find_user_property
 from wire.reserved import STREAM_PROPERTY
-from wire.topics import matches
-
-AT_ONCE_GATEWAY, AT_ONCE_BROKER = 1000, 8
-"""The most filters in one packet. AWS IoT takes eight."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +59,8 @@ class DiallingEnd:
         counters: count what goes over the link.
         problem: returns why the link is down.
         copies: the retained messages that came over the link.
+
+    ``asked`` asks the neighbour for what is wanted here.
     """
 
     def __init__(
@@ -82,30 +77,19 @@ class DiallingEnd:
         self.name = link
         self._config = config
         self._neighbour = config.neighbour
-        self._always = dict.fromkeys(config.subscribe)
         self._network = network
         network.dialled.add(link)
         self._queue = queue
         self._counters = counters
         self._problem = problem
-        self._copies = copies
-        self._copies.told = self._told
         self._heard = queue.link.interest
         self._ours = config.link_settings(network.gateway)
         self._side = self._ours.side(link)
-        self._is_passive = copies.go_with_connection = self._neighbour.mode == "active-passive"
-        self._session = SessionFilters()
+        self.asked = AskedInterest(config, self._side, network, queue.link.asked, copies)
         self._is_up = False
         self.since_ms = 0
-        self._requests: Requests | None = None
-        self._cover: Cover | None = None
         self.theirs: LinkSettings | None = None
         """The settings that the neighbour has sent over this connection; None from an ordinary broker."""
-
-    @property
-    def at_once(self) -> int:
-        """The most filters in one packet."""
-        return AT_ONCE_BROKER if self._neighbour.name is None else AT_ONCE_GATEWAY
 
     @property
     def side(self) -> Side:
@@ -146,13 +130,13 @@ class DiallingEnd:
             mode=self._ours.mode,
             connected=self._is_up,
             since_ms=self.since_ms,
-            set_aside=self._network.why_aside(self.name),
+            set_aside=self._network.links.why_aside(self.name),
             waiting_messages=state.backlog_messages,
             waiting_bytes=state.backlog_bytes,
             is_counted=True,
             wanted=self.wanted_count,
-            asked=len(self._session.answered or ()),
-            refused=tuple(f"{one!r} ({reason})" for one, reason in self._session.refused.items()),
+            asked=len(self.asked.session.answered or ()),
+            refused=tuple(f"{one!r} ({reason})" for one, reason in self.asked.session.refused.items()),
             problem="" if self._is_up else self._problem() or "it has not connected yet",
         )
 
@@ -162,16 +146,15 @@ class DiallingEnd:
 
     def is_asked(self, topic_filter: str) -> bool:
         """Whether the neighbour has accepted a filter of this gateway."""
-        return topic_filter in (self._session.answered or ())
+        return topic_filter in (self.asked.session.answered or ())
 
     def filters_beside(self) -> Iterable[str]:
         """Returns the filters of both, of which the gateway may not count some."""
-        return [*(self._session.answered or ()), *(self._heard.subscriptions if self._heard.is_aside else ())]
+        return [*(self.asked.session.answered or ()), *(self._heard.subscriptions if self._heard.is_aside else ())]
 
     def properties(self) -> list[tuple[str, str]]:
         """Returns the user properties for a CONNECT to a gateway."""
-        asked = self._session.say(self._wanted()).value
-        link = encode_link(msgspec.structs.replace(self._ours, asked=asked, streams=self._network.streams))
+        link = encode_link(msgspec.structs.replace(self._ours, asked=self.asked.say(), streams=self._network.streams))
         stream = [(STREAM_PROPERTY, self._config.stream)] if self._config.stream else []
         return [(LINK_PROPERTY, link), (HEARD_PROPERTY, self._heard.mark), *stream]
 
@@ -213,42 +196,16 @@ class DiallingEnd:
         """
         self._heard.begin()
         self._network.tell()
-        wanted = self._begin_wanted()
-        is_known = self._session.begin(self.theirs, noted if session_present else ())
-        self._requests = requests
-        expected = self._session.expected
-        lacking = [one for one in self._without_copies() if one in wanted and one in expected]
-        added = sorted(one for one in wanted if one not in expected)  # the neighbour stores them faster in order
-        # Where it is not known what the session has, it may have these too.
-        self._ask(added, [one for one in expected if one not in wanted], is_anew=self._is_passive)
-        requests.subscribe(lacking, is_anew=True)
-        self._copies.compare()
-        if not is_known:
-            requests.end_others()
+        self.asked.begin(requests, self.theirs, noted if session_present else ())
         self._note_up(is_up=True)
-        self._network.link_up(self)
+        self._network.links.add(self)
         requests.flush()
-
-    def _without_copies(self) -> list[str]:
-        """Returns the filters of the session whose copies are gone, or may not be on their way."""
-        if self._is_passive:
-            return list(self._session.expected)
-        return self._session.in_doubt
-
-    def open(self) -> None:
-        """The route begins. In mode active-passive the connection of an earlier start has ended with that."""
-        if self._is_passive:
-            self._copies.clear()
 
     def end(self) -> None:
         """The connection has ended."""
-        if self._requests is not None:
-            self._session.end(self._requests.waiting)
-            if self._is_passive:
-                self._copies.clear()
-        self._requests = None
+        self.asked.end()
         self._note_up(is_up=False)
-        self._network.link_down(self)
+        self._network.links.remove(self)
 
     @property
     def neighbour(self) -> str:
@@ -262,9 +219,9 @@ class DiallingEnd:
 
     def tell_links(self, payload: bytes) -> None:
         """Tells the neighbour link states."""
-        if self._requests is not None and self._requests.is_open:
+        if (requests := self.asked.requests) is not None:
             self._counters.link_states_sent += 1
-            self._requests.tell(LINKS_TOPIC, payload)
+            requests.tell(LINKS_TOPIC, payload)
 
     def hear(self, topic: str, payload: bytes) -> Coroutine[None, None, None] | None:
         """Takes what the neighbour tells of its network; returns what is to be awaited before anything else is taken.
@@ -276,7 +233,7 @@ class DiallingEnd:
             return self._queue.link.hear(payload, self._queue.lanes.cursors, self._queue.endings)
         if topic == LINKS_TOPIC:
             self._counters.link_states_received += 1
-            self._network.hear_links(self, payload)
+            self._network.links.hear(self, payload)
         return None
 
     def flood(self, message: Message) -> None:
@@ -289,51 +246,8 @@ class DiallingEnd:
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Asks for what is newly wanted here, then ends what no longer is."""
-        if self._requests is None or not self._requests.is_open:
-            return
-        added, removed = [[one for one in some if one not in self._always] for some in changes_for(self._side, changes)]
-        if self._cover is not None:
-            added, removed = self._cover.change(added, removed)
-        for topic_filter in removed:
-            self._session.refused.pop(topic_filter, None)
-        self._copies.tell(added, removed)
-        expected = self._session.expected
-        self._ask([one for one in added if one not in expected], [one for one in removed if one in expected])
-        self._requests.flush()
-
-    def note_answer(self, asked: Asked, granted: Sequence[str], refused: Mapping[str, str]) -> None:
-        """The neighbour has granted some filters of a request; ``refused`` has the reasons for the others."""
-        self._session.note_answer(asked, granted, refused)
-
-    def session_filters(self) -> list[str]:
-        """Returns the filters that the session may have, for the note of a route to an ordinary broker."""
-        return self._session.all()
+        self.asked.tell(changes)
 
     def _note_up(self, *, is_up: bool) -> None:
         if is_up != self._is_up:
             self._is_up, self.since_ms = is_up, int(time.time() * 1000)
-
-    def _told(self, topic: str) -> Iterator[str]:
-        """Yields the filters that the neighbour was told and that match a topic name."""
-        if self._cover is not None:
-            return self._cover.of(topic)
-        always = (one for one in self._always if matches(one, topic))
-        return chain(self._network.interest.told_of(topic, self._side), always)
-
-    def _begin_wanted(self) -> dict[str, None]:
-        wanted = self._wanted()
-        if self._neighbour.name is None:
-            self._cover = Cover(wanted)
-            return self._cover.filters
-        return wanted
-
-    def _wanted(self) -> dict[str, None]:
-        return self._always | dict.fromkeys(self._network.interest.told_to(self._side))
-
-    def _ask(self, added: Sequence[str], removed: Sequence[str], *, is_anew: bool = False) -> None:
-        assert self._requests is not None
-        added = self._session.ask(added, removed)
-        if self.theirs is None:
-            self._queue.link.asked.add(added)
-        self._requests.subscribe(added, is_anew=is_anew)
-        self._requests.unsubscribe(removed)

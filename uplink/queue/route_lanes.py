@@ -1,30 +1,19 @@
-"""The lanes of one route: where it is in the log, and what its sender fetches from.
-
-::
-
-    LaneCursor (live) ───── ShapedCursor ─ BatchCursor ─┐
-                                                        ├─ Lanes ─► Sender
-    LaneCursor (backfill) ─ ShapedCursor ─ BatchCursor ─┘
-
-What is not configured is left out: a plain route's sender fetches from the live lane's cursor.
-"""
+"""The lanes of one route: where it is in the log, and what its sender fetches from."""
 
 from gateway.store import LaneCursor, LeftOut, MessageLog, consumer_names
 from uplink.config.queue import QueueSettings
 from uplink.numbers import LinkNumbers, is_statement_topic
-from uplink.outlet.batch import batch_topic
-from uplink.outlet.batch_cursor import BatchCursor, batches_in_flight
+from uplink.outlet.batch import BatchPacker
+from uplink.outlet.batch_publish import batch_topic, payload_max
 from uplink.outlet.keeper import LaneKeeper
-from uplink.outlet.lanes import WINDOW_MOST, Lanes
+from uplink.outlet.lane import Lane
 from uplink.outlet.pace import BackfillPace
-from uplink.outlet.shaped_cursor import ShapedCursor
+from uplink.outlet.route_cursor import WINDOW_MOST, RouteCursor, batches_in_flight
 from uplink.queue.link import RouteLink
 from uplink.refusals import Refusals
 from uplink.shape import Shaping
+from wire.bulk.connection import BulkClientConnection
 from wire.codec.packets import MQTT_5
-
-Outlet = LaneCursor | ShapedCursor | BatchCursor | Lanes
-"""What a route's sender fetches from."""
 
 
 class RouteLanes:
@@ -39,8 +28,8 @@ class RouteLanes:
         settings: the route's.
 
     ``live`` hands out the messages as they are stored, but for those of the backfill, which ``backfill`` hands out, if
-    there is one. ``numbers`` are those of each lane; the live lane's come first. ``outlet`` is what the sender fetches
-    from, ``pair`` the same if it has both lanes, and ``batches`` if it has batches. ``keeper`` says what is backfill.
+    there is one. ``numbers`` are those of each lane; the live lane's come first. ``outlet`` hands out what both do, as
+    the route sends it. ``keeper`` says what is backfill.
     """
 
     def __init__(
@@ -68,8 +57,7 @@ class RouteLanes:
 
     def change(self, settings: QueueSettings) -> None:
         """Goes on with other settings at the same places. The route has no connection now."""
-        if self.batches is not None:
-            self.batches.give_back()
+        self.outlet.give_back()
         self._change_backfill(settings)
         for cursor in self.cursors:
             cursor.not_from = self._link.not_from
@@ -94,13 +82,22 @@ class RouteLanes:
 
     def numbers_of(self, packet_identifier: int) -> LinkNumbers:
         """Returns what numbers the lane of a delivery without an acknowledgement."""
-        is_backfill = self.pair is not None and self.pair.is_backfill(packet_identifier)
-        return self.numbers[-1] if is_backfill else self.numbers[0]
+        return self.numbers[-1] if self.outlet.is_backfill(packet_identifier) else self.numbers[0]
 
-    async def begin(self, protocol_level: int) -> None:
-        """A connection begins: its messages get numbers of the link if these are known there. Raises sqlite3.Error."""
+    async def begin(self, client: BulkClientConnection | None) -> None:
+        """A connection begins, None: to a foreign system. Messages get numbers of the link if these are known there.
+
+        Raises sqlite3.Error.
+        """
+        if self.keeper is not None:
+            await self.keeper.look(is_connected=True)
+        basis = self._basis if client is not None and client.protocol_level == MQTT_5 else None
         for numbers in self.numbers:
-            await numbers.begin(self._basis if protocol_level == MQTT_5 else None)
+            await numbers.begin(basis)
+        if client is not None:
+            self.outlet.begin(lambda: client.send_quota)
+            via_size = max([numbers.longest_property() for numbers in self.numbers])
+            self.outlet.payload_max = payload_max(client.maximum_packet_size_peer, self.batch_topic, via_size)
 
     def end_numbers(self) -> None:
         """The messages get other numbers of the link from now on."""
@@ -179,32 +176,25 @@ class RouteLanes:
 
     def _join(self, settings: QueueSettings) -> None:
         """Puts together what the sender fetches from."""
-        self.outlet: Outlet = self._source(self.live, self.numbers[0], settings)
-        self.pair: Lanes | None = None
+        live, backfill = self._lane(self.live, self.numbers[0], settings), None
+        pace: BackfillPace | None = None
         self.keeper: LaneKeeper | None = None
         if self.backfill is not None and settings.order:
-            is_live_first = settings.order == "live_first"
-            pace = BackfillPace(settings.backfill_weight, settings.backfill_rate, settings.inflight_window)
-            backfill = self._source(self.backfill, self.numbers[-1], settings)
-            self.outlet = self.pair = Lanes(self.outlet, backfill, pace, is_live_first=is_live_first)
+            backfill = self._lane(self.backfill, self.numbers[-1], settings)
+            if is_live_first := settings.order == "live_first":
+                pace = BackfillPace(settings.backfill_weight, settings.backfill_rate, settings.inflight_window)
             self.keeper = LaneKeeper(
                 self._log, self.live, self.backfill, self._finish_live_numbers, is_live_first=is_live_first
             )
             for cursor in () if settings.batch_limits else self.cursors:
                 cursor.window = min(cursor.window, WINDOW_MOST)
-        has_batches = settings.batch_limits is not None and isinstance(self.outlet, BatchCursor | Lanes)
-        self.batches: BatchCursor | Lanes | None = self.outlet if has_batches else None  # type: ignore[assignment]
-
-    def _source(
-        self, cursor: LaneCursor, numbers: LinkNumbers, settings: QueueSettings
-    ) -> LaneCursor | ShapedCursor | BatchCursor:
-        """Returns what hands out the messages of a lane as the route sends them, in batches if it has any."""
-        shape = self.shaping.shape
-        source = ShapedCursor(cursor, shape, self._refusals, numbers.via) if self.shaping.configs else cursor
-        if settings.batch_limits is None:
-            return source
         most = batches_in_flight(settings.inflight_window)
-        return BatchCursor(source, self._log, self.batch_topic, settings.batch_limits, most, numbers)
+        self.outlet = RouteCursor(live, backfill, pace, most)
+
+    def _lane(self, cursor: LaneCursor, numbers: LinkNumbers, settings: QueueSettings) -> Lane:
+        shape = self.shaping.shape if self.shaping.configs else None
+        packer = None if settings.batch_limits is None else BatchPacker(*settings.batch_limits)
+        return Lane(self._log, cursor, numbers, self._refusals, shape, packer, self.batch_topic)
 
 
 def _window(settings: QueueSettings) -> int:

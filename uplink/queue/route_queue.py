@@ -9,7 +9,7 @@ from gateway.links import LinkSettings, Network
 from gateway.routes import FilterTree, Message, RouteState
 from gateway.store import Delivery, Endings, MessageLog, Outgoing, ReasonToDrop, consumer_names, qos2
 from uplink.config.queue import NOT_CONFIGURED, QueueSettings
-from uplink.outlet.batch_cursor import BatchPublish
+from uplink.outlet.batch_publish import BatchPublish
 from uplink.queue.link import RouteLink
 from uplink.queue.route_lanes import RouteLanes
 from uplink.queue.status import RouteStatus

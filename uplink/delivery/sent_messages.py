@@ -1,0 +1,71 @@
+"""What a route has sent over one connection and what has no acknowledgement yet."""
+
+from gateway.store import Refused, qos2
+from uplink.delivery.statements import Statements
+from uplink.queue.route_queue import RouteQueue
+
+
+class SentMessages:
+    """Tells what a packet identifier in flight stands for: a message or a batch that the route's cursor has handed out,
+    a QoS 2 flow, a refused message that was sent again, or a retained one.
+
+    Args:
+        queue: what waits for the route.
+        statements: which statements the broker takes.
+
+    ``resent`` are the refused messages of QoS 1, by packet identifier. ``given`` are the packet identifiers of QoS 1
+    messages that no cursor of the route has. ``to_split`` are the QoS 2 batches that the broker does not take, and
+    whose halves are to go instead.
+    """
+
+    def __init__(self, queue: RouteQueue, statements: Statements) -> None:
+        self.resent: dict[int, Refused] = {}
+        self.given: set[int] = set()
+        self.to_split: list[qos2.Flow] = []
+        self._flows = queue.outgoing.flows
+        self._lanes = queue.lanes
+        self._is_due = queue.refusals.is_due
+        self._statements = statements
+
+    def place_of(self, packet_identifier: int) -> tuple[int, str]:
+        """Returns position and number of the link of a message. Raises KeyError."""
+        if flow := self._flows.get(packet_identifier):
+            return flow.position, flow.via
+        if one := self.resent.get(packet_identifier):
+            return one.position, one.row.via
+        if packet_identifier in self.given:
+            return 0, ""
+        position, number = self._lanes.outlet.place_of(packet_identifier)
+        return position, self._lanes.numbers_of(packet_identifier).via(number)
+
+    def is_retained(self, packet_identifier: int | None) -> bool:
+        """Whether a message is a retained one that the route owes its neighbour."""
+        if packet_identifier is None:
+            return False
+        if flow := self._flows.get(packet_identifier):
+            return bool(flow.topic)
+        return packet_identifier in self.given and packet_identifier not in self.resent
+
+    def statement_topic(self, packet_identifier: int) -> str:
+        """Returns the topic of a statement, "" if it is another message."""
+        if self.is_batch(packet_identifier) or self.is_retained(packet_identifier):
+            return ""
+        return self._statements.topic_at(self.place_of(packet_identifier)[0])
+
+    def is_batch(self, packet_identifier: int) -> bool:
+        """Whether a message carries a batch."""
+        if flow := self._flows.get(packet_identifier):
+            return bool(flow.ranges)
+        return packet_identifier not in self.resent and self._lanes.outlet.is_batch(packet_identifier)
+
+    def split(self, packet_identifier: int) -> bool:
+        """Has two halves of a batch sent instead of it; returns False if it is no batch, or has a single message."""
+        if not self.is_batch(packet_identifier):
+            return False
+        if flow := self._flows.get(packet_identifier):
+            if flow.first == flow.position:
+                return False
+            self.to_split.append(flow)
+            self._is_due.set()
+            return True
+        return self._lanes.outlet.split(packet_identifier)
