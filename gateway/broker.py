@@ -88,7 +88,7 @@ class Broker:
         self._stream_taken: Callable[[Services], None] = _do_nothing
         self.limits, self.endings, self.network = default.limits, default.endings, default.network
         self.subscribers, self.publishing, self.sessions = default.subscribers, default.publishing, default.sessions
-        self._access_control.access.other_gateways = self.network.gateways
+        self._access_control.access.other_gateways = self.network.links.gateways
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
         lines = self.listeners.missing_lines

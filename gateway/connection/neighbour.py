@@ -153,7 +153,7 @@ class ListeningEnd:
         """Announces what the neighbour has not heard, slice by slice; nothing else may be sent before."""
         slice_ = Slice()
         self._network.tell()
-        self._network.link_up(self)
+        self._network.links.add(self)
         self._copies.compare()
         mark = self._network.announcer.mark()
         for payload in self._news():
@@ -186,7 +186,7 @@ class ListeningEnd:
 
     def stop(self) -> None:
         """The connection has ended."""
-        self._network.link_down(self)
+        self._network.links.remove(self)
 
     def tell_links(self, payload: bytes) -> None:
         """Tells the neighbour link states."""
@@ -197,7 +197,7 @@ class ListeningEnd:
         """Takes what the neighbour tells of its network; returns whether the packet is that. Raises BadLinkStates."""
         if packet.topic == LINKS_TOPIC:
             self._counters.link_states_received += 1
-            self._network.hear_links(self, packet.payload)
+            self._network.links.hear(self, packet.payload)
         return packet.topic == LINKS_TOPIC
 
     def flood(self, message: Message) -> None:

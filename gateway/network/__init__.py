@@ -1,5 +1,6 @@
 """Gateways that subscribe for each other: what is wanted here, and what neighbours are told of it."""
 
-from gateway.network.network import LinkEnd, Network
+from gateway.network.ends import LinkEnd
+from gateway.network.network import Network
 
 __all__ = ["LinkEnd", "Network"]

@@ -59,7 +59,7 @@ class ListeningLink:
     def status(self) -> LinkStatus:
         session, network = self._session, self._network
         assert session.link is not None
-        end, zone = network.ends.get(session.client_id), session.link.as_zone
+        end, zone = network.links.up.get(session.client_id), session.link.as_zone
         since_ms = session.disconnected_ms if end is None else end.since_ms
         waiting = _waiting(session.cursor, self._log)
         return LinkStatus(
@@ -73,7 +73,7 @@ class ListeningLink:
             mode=session.link.mode,
             connected=end is not None,
             since_ms=since_ms or 0,
-            set_aside=network.why_aside(session.client_id),
+            set_aside=network.links.why_aside(session.client_id),
             waiting_messages=waiting.messages,
             waiting_bytes=waiting.bytes,
             is_counted=session.cursor.backlog is not None,
@@ -148,7 +148,7 @@ class Links:
     @property
     def problem(self) -> str:
         """What is wrong with the network, "" if nothing is."""
-        return self._network.problem
+        return self._network.links.problem
 
     def status(self) -> list[LinkStatus]:
         """Returns how each link is doing, also those of configured neighbours that have never dialled."""

@@ -277,7 +277,7 @@ class Subscribers:
         If that takes more than a slice, the rest is sent later, before the messages that its owner publishes meanwhile.
         """
         if message.is_realtime:
-            self._network.flood(message)
+            self._network.links.flood(message)
         takers = iter(self._log.audience.takers(message.topic))
         if handout := self._handouts.get(message.owner):
             handout.add(message, takers)

@@ -121,7 +121,7 @@ async def test_the_fast_path_forgets_an_origin_that_has_become_the_name_of_a_gat
         for number in range(1, 4):
             await client.publish("a", properties=handed_on(number))
             assert user_property(await reader.receive(), IDENTITY_PROPERTY) == encode_identity("c", 1, number)
-        broker.network.gateways.add("c")
+        broker.network.links.gateways.add("c")
         await client.publish("a", properties=handed_on(9))
         packet = await reader.receive()
         assert str(user_property(packet, IDENTITY_PROPERTY)).endswith("/test-gateway")

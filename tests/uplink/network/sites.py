@@ -140,7 +140,7 @@ class Site:
         """Returns when all routes of the site are connected, and these neighbours have dialled it."""
         await until(lambda: all(state.connected for state in self.routes.states), f"{self.name} is connected")
         names = {f"{other.name}-to-{self.name}" for other in others}
-        await until(lambda: names <= self.broker.network.ends.keys(), f"{names} have dialled {self.name}")
+        await until(lambda: names <= self.broker.network.links.up.keys(), f"{names} have dialled {self.name}")
 
     async def wants(self, *topic_filters: str) -> None:
         """Returns when these filters, and no others, are wanted by neighbours of the site."""

@@ -64,7 +64,7 @@ async def test_orders_go_by_region_and_each_region_gets_its_own(tmp_path: Path) 
         readers = {name: await site.client("reader", "orders/#", "others") for name, site in regions.items()}
         await hq.wants("orders/#", "others")
         links = {"hq-to-eu", "hq-to-us", "asia-to-hq"}
-        await until(lambda: links <= hq.broker.network.ends.keys(), "all links are up")
+        await until(lambda: links <= hq.broker.network.links.up.keys(), "all links are up")
         await until(lambda: hq.times_wanted("orders/#") == hq.times_wanted("others") == 3, "all want orders")
         device = await hq.client("device")
         for number in range(9):

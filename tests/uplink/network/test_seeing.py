@@ -128,18 +128,18 @@ async def test_a_link_that_is_set_aside_is_told_with_its_circle(tmp_path: Path) 
 async def test_a_link_that_comes_up_and_goes_down_is_logged_once_each(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "gateway.network.network")
+    caplog.set_level(logging.INFO, "gateway.network.ends")
     a, m = Site(tmp_path, "a"), Site(tmp_path, "m", rules=RULES)
     a.dial(m.port, "m")
     async with m:
         async with a:
             await a.linked()
             await m.linked(a)
-        await until(lambda: not m.broker.network.ends, "the link is down at m")
+        await until(lambda: not m.broker.network.links.up, "the link is down at m")
     lines = [
         (record.message, *vars(record)["about"].values())
         for record in caplog.records
-        if record.name == "gateway.network.network"
+        if record.name == "gateway.network.ends"
     ]
     ends = {(neighbour, event) for event, _, neighbour, *_ in lines}
     assert len(lines) == len(ends) == 4

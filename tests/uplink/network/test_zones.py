@@ -50,7 +50,7 @@ async def test_a_mesh_of_cities_in_a_one_hop_zone_stores_each_message_once_every
                 ]
         assert stored(*cities) == [8] * 4
         assert [city.broker.counters.messages_duplicate for city in cities] == [0] * 4
-        assert [city.broker.network.aside for city in cities] == [frozenset()] * 4
+        assert [city.broker.network.links.aside for city in cities] == [frozenset()] * 4
         for reader in readers:
             assert await all_to(reader) == []
             await reader.unsubscribe("news/#")
