@@ -157,12 +157,12 @@ class Intake:
         await self._pace.wait()
         if self._has_offered:
             self._has_offered = False
-            await self._services.subscribers.wait_for(self._publisher.holding.owner)
+            await self._services.offers.wait_for(self._publisher.holding.owner)
 
     async def wait_for_subscribers(self) -> None:
         """Waits while many of the owner's QoS 0 messages are in memory and not handed to their subscribers."""
         if self._has_offered:
-            await self._services.subscribers.wait_for_many(self._publisher.holding.owner)
+            await self._services.offers.wait_for_many(self._publisher.holding.owner)
 
     def stop(self) -> None:
         """Ends with the connection: nothing waits any more."""

@@ -13,6 +13,7 @@ from gateway.multicast import Multicast
 from gateway.network import Network
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.devices import Devices
+from gateway.sessions.offers import Offers
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
@@ -54,5 +55,6 @@ class Services:
     endings: Endings
     sessions: Sessions
     subscribers: Subscribers
+    offers: Offers
     publishing: Publishing
     wills: Wills

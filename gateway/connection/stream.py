@@ -15,6 +15,7 @@ from gateway.message import message_from
 from gateway.multicast import Multicast
 from gateway.network import Network
 from gateway.sessions.copies import LinkCopies
+from gateway.sessions.offers import Offers
 from gateway.sessions.publishing import Publishing
 from gateway.sessions.registry import Sessions
 from gateway.sessions.subscribers import Subscribers
@@ -44,8 +45,9 @@ class Stream:
         self.network = Network(config.name, config.network.summary, config.neighbour)
         self.multicast = Multicast(config.multicast, log, self.network)
         self._copies = LinkCopies(log)
-        self.subscribers = Subscribers(log, self.endings, common.shifts, self.network)
-        self.publishing = Publishing(config.name, self.subscribers, log, self.limits, log.counters)
+        self._offers = Offers(log, common.shifts, self.network)
+        self.subscribers = Subscribers(log, self.endings, self._offers, self.network)
+        self.publishing = Publishing(config.name, self._offers, log, self.limits, log.counters)
         self._timers = Timers()  # a crowd of sessions that expire delays no connection's
         self._wills = Wills(log, common.holdings, self._timers, self._publish_will)
         self.sessions = Sessions(
@@ -56,7 +58,7 @@ class Stream:
             config.limits,
             self._timers,
             self._wills.execute,
-            lambda: self.limits.problem,
+            lambda: self.limits.room.problem,
         )
         self.services = common.streams[name] = Services(
             stream=name,
@@ -71,6 +73,7 @@ class Stream:
             endings=self.endings,
             sessions=self.sessions,
             subscribers=self.subscribers,
+            offers=self._offers,
             publishing=self.publishing,
             wills=self._wills,
         )
@@ -97,7 +100,7 @@ class Stream:
         await self.multicast.close()
         self.network.close()
         self._copies.close()
-        await self.subscribers.close()
+        await self._offers.close()
         await self.limits.close()
         await self.endings.close()
         self._timers.close()
@@ -114,7 +117,7 @@ class Stream:
         """The access rules have been read again."""
         self.subscribers.reconsider_rights()
         self.multicast.rotate()
-        self.limits.count_again(self._queues())
+        self.limits.discarding.count_again(self._queues())
 
     def _queues(self) -> list[Cursor]:
         return [session.cursor for session in self.sessions.all()] + self.subscribers.cursors()

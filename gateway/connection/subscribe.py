@@ -99,7 +99,7 @@ class Subscribing:
             self._multicast.leave(topic_filter)
             codes.append(options & 3)
             if not is_new and self._session.subscription(topic_filter) != before:
-                self._services.limits.count_again([self._session.cursor])
+                self._services.limits.discarding.count_again([self._session.cursor])
             if _wants_retained(topic_filter, options, is_new):
                 is_new |= topic_filter in searches and searches[topic_filter].is_new
                 wanted = Wanted(topic_filter, options & 3, self._services.log.head)
@@ -249,7 +249,7 @@ class Subscribing:
         else:
             session.note_saved(changes)
         if any(removed):
-            self._services.limits.count_again([session.cursor])
+            self._services.limits.discarding.count_again([session.cursor])
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]
 
 

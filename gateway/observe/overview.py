@@ -54,10 +54,10 @@ class ObservedStream:
         """Yields what is wrong with its store."""
         if self.log.space.problem:
             yield self.say(self.log.space.problem)
-        if self.limits.problem:
-            yield self.say(self.limits.problem)
-        if self.limits.drop_problem:
-            yield self.say(self.limits.drop_problem)
+        if self.limits.room.problem:
+            yield self.say(self.limits.room.problem)
+        if self.limits.dropped.problem:
+            yield self.say(self.limits.dropped.problem)
         if self.log.space.is_damaged:
             yield self.say("damaged, nothing is deleted until `holdfast gateway repair` was run")
 
@@ -120,7 +120,7 @@ class Overview:
 
     def see_drops(self) -> int:
         """An operator knows of all messages that were dropped; returns how many stores had any. Raises OSError."""
-        return sum([one.limits.drops.see() for one in self._streams])
+        return sum([one.limits.dropped.seen.see() for one in self._streams])
 
     def _link_status(self) -> list[LinkStatus]:
         return [status for one in self._links for status in one.status()]
@@ -128,7 +128,10 @@ class Overview:
     def notes(self) -> list[str]:
         """Returns what an operator should know although it is as configured, a line each."""
         stores = [
-            one.say(note) for one in self._streams for note in (one.limits.full_note, one.limits.drop_note) if note
+            one.say(note)
+            for one in self._streams
+            for note in (one.limits.room.full_note, one.limits.dropped.remark)
+            if note
         ]
         return (
             stores

@@ -8,7 +8,7 @@ from gateway.counters import Counters
 from gateway.limits import Limits, Verdict
 from gateway.message import Message
 from gateway.sessions.copies import Copies
-from gateway.sessions.subscribers import Subscribers
+from gateway.sessions.offers import Offers
 from gateway.store import Cursor, MessageLog, PublishBatch, Work, drops, retained
 from wire.bulk.property_block import COLUMN_BATCH
 from wire.connection.server import USER_PROPERTIES_MAX
@@ -21,18 +21,16 @@ class Publishing:
 
     Args:
         gateway: the gateway's name.
-        subscribers: get the messages of QoS 0.
+        offers: gives the messages of QoS 0 to their subscribers.
         log: stores all others.
         limits: says whether a retained message may be kept.
         counters: counts the identities that are replaced.
     """
 
-    def __init__(
-        self, gateway: str, subscribers: Subscribers, log: MessageLog, limits: Limits, counters: Counters
-    ) -> None:
+    def __init__(self, gateway: str, offers: Offers, log: MessageLog, limits: Limits, counters: Counters) -> None:
         self.announced: dict[str, Message] = {}
         self._gateway = gateway
-        self._subscribers = subscribers
+        self._offers = offers
         self._log = log
         self._limits = limits
         self._counters = counters
@@ -40,7 +38,7 @@ class Publishing:
     def announce(self, message: Message) -> None:
         """Publishes a message of the gateway's own; later subscribers get it as a retained message."""
         self.announced[message.topic] = message
-        self._subscribers.offer(message)
+        self._offers.offer(message)
 
     def check(
         self,
@@ -119,7 +117,7 @@ class Publishing:
         if message.qos:
             work.append(message)
         else:
-            self._subscribers.offer(message)
+            self._offers.offer(message)
             if (takers := self._log.audience.takers_of_qos_0) and not message.is_realtime:
                 work += self._store_qos_0(message, takers)
         if message.retain and copies is not None and not copies.wants(message.topic):

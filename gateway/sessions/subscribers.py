@@ -1,130 +1,42 @@
-"""The subscriptions of all sessions, their own and shared ones, and the subscribers of each message."""
+"""The subscriptions of all sessions, their own and shared ones."""
 
-import asyncio
 import dataclasses
-import sys
-from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 
 from gateway.delivery import Sender
-from gateway.loop.pace import Shift, Shifts
 from gateway.message import Message
 from gateway.network import Network
 from gateway.network.conditions import NO_CONDITIONS, Conditions
 from gateway.network.link import FilterSum, LinkSettings
 from gateway.network.zones import LOCAL
+from gateway.sessions.offers import Offers
 from gateway.sessions.session import Session
-from gateway.store import Cursor, Endings, GroupCursor, MessageLog, consumer_names, drops, grant_by
+from gateway.sessions.share_group import ShareGroup
+from gateway.store import Cursor, Endings, MessageLog, consumer_names, drops
 from gateway.subscriptions import Subscription, size_of
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
 
 NEIGHBOUR_FILTERS_MAX = 1_000_000
-HANDOUT_MOST = 10_000  # QoS 0 messages that wait to be handed out, each counted once for each subscriber
-
-
-class ShareGroup:
-    """The sessions that subscribe to one topic filter under one share name [section 4.8.2].
-
-    One durable cursor feeds the members that have room. It keeps messages as long as the group has members, connected
-    or not. A message that a member has not acknowledged when its connection ends goes to another member, and so does
-    a message that the access rules deny to a member. A message that they deny to all members leaves a range.
-    """
-
-    def __init__(self, log: MessageLog, share_name: str, topic_filter: str) -> None:
-        self.topic_filter = topic_filter
-        self.name = f"$share/{share_name}/{topic_filter}"
-        self.members: OrderedDict[Session, None] = OrderedDict()
-        # A share name has no slash, so the name is unique [MQTT-4.8.2-1].
-        # Packet identifiers belong to each member: a member that acknowledges nothing stops no other one.
-        self.cursor = GroupCursor(
-            log, f"{consumer_names.GROUP}{share_name}/{topic_filter}", [topic_filter], window=sys.maxsize
-        )
-        self.cursor.may_be_taken = self._may_any_receive
-        self._log = log
-
-    def _may_any_receive(self, topic: str) -> bool:
-        return any(session.cursor.rights.may_receive(topic) for session in self.members)
-
-    def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message to the next connected member that may receive it; members take turns."""
-        is_any_here = False
-        for session in self.members:
-            if session.sender is not None:
-                is_any_here = True
-                if session.sender.may_send(message.topic):
-                    self.members.move_to_end(session)
-                    session.sender.send_now(message, grant_by([session.shared[self.name]], message))
-                    return
-        if is_any_here:
-            self._log.drop(drops.FILTERED, self.cursor.consumer, message)
-
-
-class _Handout:
-    """Hands the QoS 0 messages of one owner to their subscribers, in order, until none is left.
-
-    Args:
-        shift: the owner's.
-        offer: gives a message to the subscriber with a cursor.
-        ended: called when all are handed out.
-    """
-
-    def __init__(self, shift: Shift, offer: Callable[[Cursor, Message], None], ended: Callable[[], object]) -> None:
-        self._shift = shift
-        self._offer = offer
-        self._ended = ended
-        self.size = 0  # messages, each counted once for each subscriber
-        self._waiting: deque[tuple[Message, tuple[Cursor, ...]]] = deque()
-        self._task = asyncio.get_running_loop().create_task(self._run())
-
-    def add(self, message: Message, takers: Iterator[Cursor]) -> None:
-        """Adds a message behind the others, for the cursors that took it when it was published."""
-        cursors = tuple(takers)  # without their subscriptions
-        self._waiting.append((message, cursors))
-        self.size += len(cursors)
-
-    async def wait(self) -> None:
-        """Waits until all are handed out."""
-        await asyncio.wait([self._task])
-
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                message, takers = self._waiting[0]
-                for cursor in takers:
-                    await self._shift.wait()
-                    self._offer(cursor, message)
-                self.size -= len(takers)
-                self._waiting.popleft()
-        finally:
-            self._ended()
 
 
 class Subscribers:
-    """Adds and removes subscriptions, and finds the subscribers of a topic.
+    """Adds and removes subscriptions, and finds the cursors of a topic.
 
     Args:
         log: the message log in which the groups have their cursors.
         endings: told of each consumer that ends.
-        shifts: how long an owner's QoS 0 messages are handed out at a time.
+        offers: gives QoS 0 messages to sessions and groups.
         network: told which topic filters are wanted.
     """
 
-    def __init__(self, log: MessageLog, endings: Endings, shifts: Shifts, network: Network) -> None:
+    def __init__(self, log: MessageLog, endings: Endings, offers: Offers, network: Network) -> None:
         self._log = log
         self._endings = endings
         self._network = network
-        self._by_cursor: dict[Cursor, Session | ShareGroup] = {}
+        self._offers = offers
         self._groups: dict[str, ShareGroup] = {}
-        self._shifts = shifts
-        self._handouts: dict[str, _Handout] = {}  # by owner
-
-    async def close(self) -> None:
-        """Hands out what is left; the clients have gone."""
-        for handout in list(self._handouts.values()):
-            await handout.wait()
 
     def fits(self, session: Session, topic_filter: str, most: int, select: str = "") -> bool:
         """Whether a session may have one more subscription; ``most`` is the maximum weight of all of them.
@@ -200,7 +112,7 @@ class Subscribers:
         for topic_filter in session.shared:
             self._leave(session, topic_filter)
         session.shared.clear()
-        self._by_cursor.pop(session.cursor, None)
+        self._offers.subscribers.pop(session.cursor, None)
         session.cursor.drop()
         session.holding.close()
 
@@ -271,49 +183,10 @@ class Subscribers:
             if session.sender is sender and (subscription := session.shared.get(topic_filter)):
                 yield self._groups[topic_filter].cursor, subscription
 
-    def offer(self, message: Message) -> None:
-        """Sends a QoS 0 message to its connected subscribers, and a real-time one to all neighbours, as it comes.
-
-        If that takes more than a slice, the rest is sent later, before the messages that its owner publishes meanwhile.
-        """
-        if message.is_realtime:
-            self._network.links.flood(message)
-        takers = iter(self._log.audience.takers(message.topic))
-        if handout := self._handouts.get(message.owner):
-            handout.add(message, takers)
-            return
-        shift = self._shifts.of(message.owner)
-        for cursor in takers:
-            if shift.is_over:
-                self._hand_out_later(shift, message, chain((cursor,), takers))
-                return
-            self._offer_to(cursor, message)
-
-    def _hand_out_later(self, shift: Shift, message: Message, takers: Iterator[Cursor]) -> None:
-        owner = message.owner
-        self._handouts[owner] = _Handout(shift, self._offer_to, lambda: self._handouts.pop(owner))
-        self._handouts[owner].add(message, takers)
-
-    async def wait_for(self, owner: str) -> None:
-        """Waits until an owner's QoS 0 messages are handed out."""
-        if handout := self._handouts.get(owner):
-            await handout.wait()
-
-    async def wait_for_many(self, owner: str) -> None:
-        """Waits likewise, but only if more than HANDOUT_MOST of them wait."""
-        if (handout := self._handouts.get(owner)) and handout.size > HANDOUT_MOST:
-            await handout.wait()
-
-    def _offer_to(self, cursor: Cursor, message: Message) -> None:
-        if subscriber := self._by_cursor.get(cursor):
-            subscriber.offer(message)
-        elif cursor.offered is not None:
-            cursor.offered(message)
-
     def cursors_for(self, topic: str) -> Iterator[Cursor]:
         """Yields the cursors that take messages of a topic."""
         for cursor in self._log.audience.takers(topic):
-            if cursor in self._by_cursor:
+            if cursor in self._offers.subscribers:
                 yield cursor
 
     def unfed_cursors(self, session: Session) -> list[Cursor]:
@@ -360,14 +233,14 @@ class Subscribers:
         self._count(session, subscription.topic_filter, subscription.select)
         session.count_naming(subscription.naming)
         session.cursor.subscribe(subscription)
-        self._by_cursor[session.cursor] = session
+        self._offers.subscribers[session.cursor] = session
 
     def _join(self, session: Session, topic_filter: str, subscription: Subscription) -> None:
         share_name, bare_filter = parse_shared(topic_filter)
         group = self._groups.get(topic_filter)
         if group is None:
             group = self._groups[topic_filter] = ShareGroup(self._log, str(share_name), bare_filter)
-            self._by_cursor[group.cursor] = group
+            self._offers.subscribers[group.cursor] = group
         if topic_filter not in session.shared:
             self._count(session, topic_filter)
             self._want(session, topic_filter)
@@ -386,7 +259,7 @@ class Subscribers:
             session.sender.close_source(group.cursor)
         if not group.members:
             del self._groups[topic_filter]
-            del self._by_cursor[group.cursor]
+            del self._offers.subscribers[group.cursor]
             self._endings.note(group.cursor)
             group.cursor.drop()
         else:

@@ -22,7 +22,7 @@ from gateway.config.schema import LimitsConfig
 from gateway.delivery.sender import Sender
 from gateway.loop.pace import SLICE_S, Slice, TimeShares
 from gateway.message import Message
-from gateway.sessions.subscribers import Subscribers
+from gateway.sessions.offers import Offers
 from gateway.store import Cursor, Grant
 from gateway.subscriptions import PATTERNS_MAX, Subscription, SubscriptionTree
 from tests.gateway.support import LONG_S, Client, all_connected, connected, running, subscribed, tcp_port, until
@@ -374,23 +374,23 @@ async def test_messages_of_qos_0_are_given_out_before_many_more_are_taken(
 ) -> None:
     """What waits for its subscribers is in memory, with all of these."""
     taken = sent = most = 0
-    offer, send_now = Subscribers.offer, Sender.send_now
+    offer, send_now = Offers.offer, Sender.send_now
 
-    def count_taken(subscribers: Subscribers, message: Message) -> None:
+    def count_taken(offers: Offers, message: Message) -> None:
         nonlocal taken, most
         taken += message.topic == "a"
         most = max(most, taken - sent // 10)
-        offer(subscribers, message)
+        offer(offers, message)
 
     def count_sent(sender: Sender, message: Message, grant: Grant) -> None:
         nonlocal sent
         sent += message.topic == "a"
         send_now(sender, message, grant)
 
-    monkeypatch.setattr(Subscribers, "offer", count_taken)
+    monkeypatch.setattr(Offers, "offer", count_taken)
     monkeypatch.setattr(Sender, "send_now", count_sent)
     monkeypatch.setattr("gateway.loop.pace.SLICE_S", 0.0)
-    monkeypatch.setattr("gateway.sessions.subscribers.HANDOUT_MOST", 50)
+    monkeypatch.setattr("gateway.sessions.offers.HANDOUT_MOST", 50)
     async with running(tmp_path) as broker:
         for number in range(10):
             await (await connected(broker, f"wants-{number}")).subscribe("a")

@@ -39,10 +39,10 @@ async def test_a_session_that_unsubscribes_while_it_is_counted_has_none_of_that_
 
         monkeypatch.setattr(Database, "read", read_once_allowed)
         try:
-            limits.count_again([cursor])
+            limits.discarding.count_again([cursor])
             await until(lambda: len(begun) == 1, "it is being counted")
             cursor.unsubscribe("a")
-            limits.count_again([cursor])
+            limits.discarding.count_again([cursor])
             allowed.release()
             await until(lambda: len(begun) == 2, "and is counted anew")
             assert cursor.backlog is None
@@ -101,7 +101,7 @@ async def test_a_session_that_has_ended_is_not_counted(tmp_path: Path, monkeypat
     async with opened(tmp_path) as log:
         limits, here, gone = limits_of(log), Cursor(log, "here", ["a"]), Cursor(log, "gone", ["a"])
         await append_all(log, numbered(3))
-        limits.count_again([here, gone])
+        limits.discarding.count_again([here, gone])
         gone.drop()
         await until(lambda: here.backlog is not None, "counted")
         await asyncio.sleep(0)
