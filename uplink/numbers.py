@@ -26,8 +26,8 @@ from wire.link_numbers import (
     STATEMENT_TOPICS,
     STATEMENT_TYPE,
     DroppedRange,
+    HandedOn,
     LeftOutRuns,
-    Share,
     Statement,
     decode_via,
     encode_statement,
@@ -336,7 +336,7 @@ class LinkNumbers:
     ) -> Iterator[Statement]:
         """Yields the first statement with all numbers since the last one, and others with further ranges."""
         has_backfill = self._has_backfill()
-        shares = [Share(*key, had.last, had.messages, had.first, had.last) for key, had in handed.items()]
+        origins = [HandedOn(*key, had.last, had.messages, had.first, had.last) for key, had in handed.items()]
         ranges = [DroppedRange(*row) for row in dropped]
         left = [LeftOutRuns(*key, runs) for key, runs in left_out.items()]
         refused = self._refused()
@@ -344,8 +344,8 @@ class LinkNumbers:
             now.statements += 1
             about = (*self._names, now.epoch, now.statements)
             some = ranges[at : at + RANGES_MOST]
-            yield Statement(*about, first, now.said, shares, some, refused, has_backfill, left)
-            first, shares, left = now.said + 1, [], []
+            yield Statement(*about, first, now.said, origins, some, refused, has_backfill, left)
+            first, origins, left = now.said + 1, [], []
 
     def _refused(self) -> list[tuple[int, int]]:
         """Returns the numbers of the messages that are set aside."""

@@ -40,12 +40,12 @@ Statement = namedtuple(
 )
 """What a route says of its numbers `first` to `last`; `last` is `first - 1` where it gave none.
 
-`epoch` is the numbering's, `statement` the statement's own number, from 1 on. `origins` are `Share`s, `dropped`
+`epoch` is the numbering's, `statement` the statement's own number, from 1 on. `origins` are `HandedOn`s, `dropped`
 are `DroppedRange`s, `refused` are runs of numbers. `backfill`: the route has a backfill with messages that no statement
 covers yet. `left_out` are `LeftOutRuns`s.
 """
 
-Share = namedtuple("Share", ("origin", "epoch", "highest", "messages", "first", "last"))
+HandedOn = namedtuple("HandedOn", ("origin", "epoch", "highest", "messages", "first", "last"))
 """A route's part of one origin's messages.
 
 `highest` is the highest seq that the route has come past. `messages` were handed on by this route, with seqs
@@ -141,7 +141,7 @@ def decode_statement(payload):
         found["statement"],
         found["first"],
         found["last"],
-        _rows(Share, found["origins"]),
+        _rows(HandedOn, found["origins"]),
         _rows(DroppedRange, found["dropped"]),
         _decode_runs(found["refused"]) if found["refused"] else [],
         found.get("backfill", False),
@@ -203,7 +203,7 @@ def _left_out(one):
     return LeftOutRuns(one.origin, one.epoch, _decode_runs(one.runs))
 
 
-_WIDTHS = {Share: 6, DroppedRange: 7, LeftOutRuns: 3}
+_WIDTHS = {HandedOn: 6, DroppedRange: 7, LeftOutRuns: 3}
 
 
 def _dump(value):

@@ -80,8 +80,8 @@ def _check(message: dict[str, Any]) -> Statement:
 
 def _texts(statement: Statement) -> Iterator[str]:
     yield from (statement.gateway, statement.route)
-    for share in statement.origins:
-        yield share.origin
+    for handed in statement.origins:
+        yield handed.origin
     for one in statement.dropped:
         yield from (one.reason, one.consumer, one.origin)
     for left in statement.left_out:
@@ -98,9 +98,9 @@ def _rows(
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     about = (statement.gateway, statement.route, f"{statement.epoch:08x}", statement.statement)
     yield STATEMENTS, (*about, statement.first, statement.last, bool(statement.backfill), seq, stated_at, batch)
-    for share in statement.origins:
-        seqs = (share.highest, share.messages, share.first, share.last)
-        yield ORIGINS, (*about, share.origin, f"{share.epoch:08x}", *seqs, stated_at, batch)
+    for handed in statement.origins:
+        seqs = (handed.highest, handed.messages, handed.first, handed.last)
+        yield ORIGINS, (*about, handed.origin, f"{handed.epoch:08x}", *seqs, stated_at, batch)
     for one in statement.dropped:
         origin = (one.origin, f"{one.epoch:08x}")
         counts = (one.first, one.last, one.messages)

@@ -18,7 +18,7 @@ from cloud.landing.folder import LandingFolder
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, row
 from tests.cloud.model import YEAR_10000_MS, Message, Model, Reading, Trip
-from tests.cloud.tables.links import dropped, handed, share, stated
+from tests.cloud.tables.links import dropped, handed, stated
 from tools.lab.torture.cloud.messages import DECODER
 from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder, decode_batch
 from wire.bulk.property_block import encode_contents
@@ -103,7 +103,7 @@ class Fleet:
         gone = {seq: reasons[seq] for seq in reasons if self._chance.random() < 0.2}
         handed_on = [seq for seq in reasons if seq not in gone]
         ranges = [dropped(reason, name, seq, seq) for seq, reason in gone.items()]
-        shares = [share(name, len(handed_on), handed_on[0], last)] if handed_on else []
+        shares = [handed_on(name, len(handed_on), handed_on[0], last)] if handed_on else []
         said = Message(stated(f"gw-{name}", 1, 1, len(handed_on), shares, ranges), statement=1)
         self.trips.append(Trip(name, 0xCAFE, last, gone, said.identity))
         found = []

@@ -26,7 +26,7 @@ from wire.link_numbers import (
     STATEMENT_TYPE,
     VIA_PROPERTY,
     DroppedRange,
-    Share,
+    HandedOn,
     Statement,
     Via,
     decode_statement,
@@ -258,23 +258,23 @@ def identities(broker: ScriptedBroker) -> list[tuple[str, int]]:
     return [one for one in found if one[0] != "gateway-1"]
 
 
-def shares_of(statement: Statement) -> list[Share]:
+def handed_on(statement: Statement) -> list[HandedOn]:
     """What a statement says of devices' messages, and not of the gateway's own."""
-    return [share for share in statement.origins if share.origin != "gateway-1"]
+    return [one for one in statement.origins if one.origin != "gateway-1"]
 
 
-def joined(found: list[Statement]) -> dict[str, Share]:
+def joined(found: list[Statement]) -> dict[str, HandedOn]:
     """All that statements say of each device, after a check that they cover all numbers from 1 on."""
     assert [statement.statement for statement in found] == list(range(1, len(found) + 1))
     assert [statement.first for statement in found[:1]] == [1][: len(found)]
     assert [one.first for one in found[1:]] == [one.last + 1 for one in found[:-1]]
-    shares: dict[str, Share] = {}
-    for share in (share for statement in found for share in shares_of(statement)):
-        had = shares.get(share.origin, share._replace(messages=0))
-        highest, last = max(had.highest, share.highest), max(had.last, share.last)
-        first, messages = min(had.first, share.first), had.messages + share.messages
-        shares[share.origin] = Share(share.origin, share.epoch, highest, messages, first, last)
-    return shares
+    handed: dict[str, HandedOn] = {}
+    for one in (one for statement in found for one in handed_on(statement)):
+        had = handed.get(one.origin, one._replace(messages=0))
+        highest, last = max(had.highest, one.highest), max(had.last, one.last)
+        first, messages = min(had.first, one.first), had.messages + one.messages
+        handed[one.origin] = HandedOn(one.origin, one.epoch, highest, messages, first, last)
+    return handed
 
 
 async def test_statements_say_how_many_messages_of_each_origin_went_over_the_route(tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ async def test_statements_say_how_many_messages_of_each_origin_went_over_the_rou
                 connections = len(broker.publishes)
                 broker.drop_clients()
                 await until(lambda: len(broker.publishes) > connections)  # noqa: B023
-            await until(lambda: sum(share.messages for share in joined(all_statements(broker)).values()) == 42)
+            await until(lambda: sum(one.messages for one in joined(all_statements(broker)).values()) == 42)
     found = all_statements(broker)
-    assert joined(found) == {"x": Share("x", 7, 130, 40, 1, 130), "y": Share("y", 7, 101, 2, 1, 101)}
+    assert joined(found) == {"x": HandedOn("x", 7, 130, 40, 1, 130), "y": HandedOn("y", 7, 101, 2, 1, 101)}
     assert {one[:3] for one in found} == {("gateway-1", "central", via_of(broker.publishes[0][0])[0])}
     assert [statement.dropped for statement in found] == [[] for _ in found]
 
@@ -306,9 +306,9 @@ async def test_a_statement_names_the_messages_that_the_route_dropped(tmp_path: P
         async with serving(route):
             await until(lambda: bool(broker.publishes) and identities(broker)[-1:] == [("x", 7)])
             broker.drop_clients()
-            await until(lambda: sum(share.messages for share in joined(all_statements(broker)).values()) == 4)
+            await until(lambda: sum(one.messages for one in joined(all_statements(broker)).values()) == 4)
     found = all_statements(broker)
-    assert joined(found) == {"x": Share("x", 7, 7, 4, 1, 7)}
+    assert joined(found) == {"x": HandedOn("x", 7, 7, 4, 1, 7)}
     ranges = [one for statement in found for one in statement.dropped]
     assert set(ranges) == {DroppedRange("expired", "route/central", "x", 7, 4, 6, 3)}
     devices = [one for one in broker.publishes[0] if one.properties.get(CONTENT_TYPE) is None]
@@ -327,7 +327,7 @@ async def test_a_copied_store_states_no_range_whose_messages_were_never_counted(
         async with serving(route):
             await until(lambda: bool(broker.publishes) and bool(all_statements(broker)))
     assert "failure" not in caplog.text
-    assert joined(all_statements(broker)) == {"x": Share("x", 7, 3, 3, 1, 3)}
+    assert joined(all_statements(broker)) == {"x": HandedOn("x", 7, 3, 3, 1, 3)}
     assert [one.dropped for one in all_statements(broker)] == [[]]
 
 
@@ -363,7 +363,7 @@ async def test_statements_of_very_many_ranges_have_some_each_and_repeat_no_messa
             broker.drop_clients()
             await until(lambda: sum(len(one.dropped) for one in all_statements(broker)) >= 450)
     found = all_statements(broker)
-    assert joined(found)["x"] == Share("x", 7, 1, 1, 1, 1)
+    assert joined(found)["x"] == HandedOn("x", 7, 1, 1, 1, 1)
     ranges = [one.origin for statement in found for one in statement.dropped]
     assert sorted(set(ranges)) == sorted(f"device {number}" for number in range(450))
     assert max(len(one.dropped) for one in found) <= 200
@@ -399,7 +399,7 @@ async def test_a_route_with_many_origins_makes_statements_between(tmp_path: Path
     found = all_statements(broker)
     assert len(found) >= 2
     assert max(len(statement.origins) for statement in found) < 450
-    assert {share.messages for share in joined(found).values()} == {1}
+    assert {one.messages for one in joined(found).values()} == {1}
 
 
 @pytest.mark.parametrize("is_batch", [False, True])
@@ -443,13 +443,13 @@ async def test_statements_count_each_message_once_over_kills_of_the_gateway(
             process.kill()
             await process.wait()
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-        while sum(share.messages for one in found.values() for share in shares_of(one)) < count:
+        while sum(one.messages for one in found.values() for one in handed_on(one)) < count:
             await get_one()
         process.kill()
         await process.wait()
     assert {len(of_one) for of_one in numbers.values()} == {1}
     assert len(set.union(*numbers.values())) == count
-    assert joined([found[number] for number in sorted(found)])["x"] == Share("x", 7, count, count, 1, count)
+    assert joined([found[number] for number in sorted(found)])["x"] == HandedOn("x", 7, count, count, 1, count)
 
 
 @pytest.mark.parametrize("code", [NOT_AUTHORIZED, NO_MATCHING_SUBSCRIBERS])

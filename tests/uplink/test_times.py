@@ -12,7 +12,7 @@ from gateway.store import MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.support import append, opened, route_config, running, serving, until
 from uplink.config.route import RouteConfig
-from uplink.config.schedule import Windows, check_window
+from uplink.config.schedule import Schedule, check_window
 from uplink.connect import connector
 from uplink.connect.notes import RouteNotes
 from uplink.route import Route
@@ -170,9 +170,9 @@ async def test_connections_that_the_broker_refuses_cost_bytes_too(
 def test_a_window_is_each_minute_that_an_expression_matches(
     expressions: tuple[str, ...], moment: str, is_open: bool
 ) -> None:
-    windows = Windows(expressions)
-    assert windows.is_open(datetime.fromisoformat("1970-01-01 00:00:00")) in (True, False)
-    assert windows.is_open(datetime.fromisoformat(moment)) is is_open
+    schedule = Schedule(expressions)
+    assert schedule.is_open(datetime.fromisoformat("1970-01-01 00:00:00")) in (True, False)
+    assert schedule.is_open(datetime.fromisoformat(moment)) is is_open
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from wire.bulk.property_block import encode_via_property, encode_vias
 from wire.link_numbers import (
     VIA_PROPERTY,
     DroppedRange,
+    HandedOn,
     LeftOutRuns,
-    Share,
     Statement,
     decode_statement,
     decode_via,
@@ -94,7 +94,7 @@ STATEMENT = Statement(
     7,
     101,
     180,
-    [Share("greenhouse-1", 42, 130, 78, 40, 120), Share("garage", 7, 9, 0, 0, 0)],
+    [HandedOn("greenhouse-1", 42, 130, 78, 40, 120), HandedOn("garage", 7, 9, 0, 0, 0)],
     [DroppedRange("expired", "route/central", "greenhouse-1", 42, 50, 51, 2)],
     [(99, 99), (120, 122)],
     False,
@@ -121,13 +121,13 @@ def test_members_that_a_later_gateway_adds_are_ignored() -> None:
 def statements(draw: st.DrawFn) -> Statement:
     first = draw(st.integers(1, 2**62))
     count = draw(st.integers(0, 1000))
-    shares = []
+    origins = []
     for _ in range(draw(st.integers(0, 5))):
         messages = draw(st.integers(0, count))
         lowest = draw(seqs) if messages else 0
         last = draw(st.integers(lowest, 2**63 - 1)) if messages else 0
         highest = draw(st.integers(max(1, last), 2**63 - 1))
-        shares.append(Share(draw(names), draw(epochs), highest, messages, lowest, last))
+        origins.append(HandedOn(draw(names), draw(epochs), highest, messages, lowest, last))
     ranges = []
     for _ in range(draw(st.integers(0, 5))):
         lowest = draw(st.integers(0, 2**63 - 1))
@@ -138,7 +138,7 @@ def statements(draw: st.DrawFn) -> Statement:
     refused = draw(runs) if draw(st.booleans()) else []
     about = (draw(names), draw(names), draw(epochs), number, first, first + count - 1)
     left_out = [LeftOutRuns(draw(names), draw(epochs), draw(runs)) for _ in range(draw(st.integers(0, 3)))]
-    return Statement(*about, shares, ranges, refused, draw(st.booleans()), left_out)
+    return Statement(*about, origins, ranges, refused, draw(st.booleans()), left_out)
 
 
 @given(statements())
@@ -159,8 +159,8 @@ def test_a_statement_comes_back(statement: Statement) -> None:
         (b'"epoch":31', b'"epoch":4294967296', "epoch 4294967296"),
         (b'"gateway":"barn"', b'"gateway":""', "gateway"),
         (b'"gateway":"barn"', b'"gateway":1', "gateway"),
-        (b'["garage",7,9,0,0,0]', b'["garage",7,9,0,0]', "Share"),
-        (b'["garage",7,9,0,0,0]', b'{"a":1}', "Share"),
+        (b'["garage",7,9,0,0,0]', b'["garage",7,9,0,0]', "HandedOn"),
+        (b'["garage",7,9,0,0,0]', b'{"a":1}', "HandedOn"),
         (b'["garage",7,9,0,0,0]', b'["garage",7,9,0,1,0]', "first 1"),
         (b'["garage",7,9,0,0,0]', b'["garage",7,9,81,1,9]', "messages 81"),
         (b"130,78,40,120", b"119,78,40,120", "highest 119"),

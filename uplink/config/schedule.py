@@ -1,4 +1,4 @@
-"""The times at which a route may connect, as cron expressions."""
+"""The schedule of a route: the windows in which it may connect, as cron expressions."""
 
 from datetime import datetime, timedelta
 
@@ -8,7 +8,7 @@ FIELDS = 5  # minute, hour, day of month, month, day of week
 MINUTE = timedelta(minutes=1)
 
 
-class Windows:
+class Schedule:
     """Tells whether one of the cron expressions matches the current minute; without any, all times will do.
 
     Args:

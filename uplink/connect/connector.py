@@ -17,7 +17,7 @@ from host.errors import ConfigError
 from host.pem import reason_of
 from host.server import Server, parse_server, servers_referred_to
 from uplink.config.route import RouteConfig
-from uplink.config.schedule import Windows
+from uplink.config.schedule import Schedule
 from uplink.connect.budget import Budget
 from uplink.connect.connections import LoginRefused
 from uplink.connect.credentials import Credentials
@@ -135,7 +135,7 @@ class Connector:
         self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
         self._versions: defaultdict[Server, SpokenVersion] = defaultdict(SpokenVersion)
         self._last: tuple[Remote, Server] | None = None
-        self._windows = Windows(config.windows)
+        self._schedule = Schedule(config.windows)
         self._budget = Budget(config.bytes_per_day, waits=config.when_spent == "wait", name=config.name)
         self._keeper: asyncio.Task[None] | None = None
         self.waits_for = ""
@@ -250,8 +250,8 @@ class Connector:
 
     def _why_not(self, now: datetime) -> str:
         """Returns why the route may not be connected, empty if it may."""
-        if not self._windows.is_open(now):
-            return f"no window is open before {self._windows.opens:%Y-%m-%d %H:%M}"
+        if not self._schedule.is_open(now):
+            return f"no window is open before {self._schedule.opens:%Y-%m-%d %H:%M}"
         return "" if self._budget.allows(self._notes.note, now) else "the bytes of the day are spent"
 
     async def _connect_to(self, server: Server, password: bytes | None, context: ssl.SSLContext | None) -> Accepted:

@@ -85,7 +85,7 @@ class Answers:
         self._answered = answered
         self.has_answer = False
         self._needs_subscriber = queue.settings.needs_subscriber
-        self._batch = AckBatch(log.submit, AckOrder(remote.flush, remote.close))
+        self._acks = AckBatch(log.submit, AckOrder(remote.flush, remote.close))
         self._standing = Standing(queue.state, backoff, window.pause, self._go_on)
         self._again: list[int] = []
         self._unwanted = queue.unwanted
@@ -152,7 +152,7 @@ class Answers:
 
     async def settle(self) -> None:
         """Waits until what was acknowledged is noted durably: the next connection may have another session."""
-        await self._batch.settle()
+        await self._acks.settle()
 
     def _acknowledge(self, packet_type: int, packet_identifiers: list[int]) -> None:
         if packet_type == PUBCOMP and self._unwanted:
@@ -169,8 +169,8 @@ class Answers:
                 self._statements.note_taken([self._sent.statement_topic(one) for one in packet_identifiers])
             self._window.handle_pubacks(packet_identifiers)
         elif packet_type == PUBREC:
-            self._window.handle_pubrecs(packet_identifiers, self._batch.add)
-            self._batch.end()
+            self._window.handle_pubrecs(packet_identifiers, self._acks.add)
+            self._acks.end()
         else:
             self._window.handle_pubcomps(packet_identifiers)
         if packet_type != PUBREC:

@@ -7,7 +7,7 @@ from cloud.landing.file import Link, Row
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, land, row
 from tests.cloud.tables.engine import Engine
-from tests.cloud.tables.links import share, stated
+from tests.cloud.tables.links import handed_on, stated
 from wire.identity import SEQ_MAX
 
 YEAR_2001_S = 980_000_000
@@ -31,7 +31,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
         for seq, number in ((1, SEQ_MAX), (2, SEQ_MAX))
     ]
     last = dated("last", SEQ_MAX, BASE_TIME_S)._replace(via=[Link(31, 1, "barn", "central")])
-    statement = stated("barn", 1, 1, 1, [share("last", 1, SEQ_MAX, SEQ_MAX)])
+    statement = stated("barn", 1, 1, 1, [handed_on("last", 1, SEQ_MAX, SEQ_MAX)])
     decades = [dated("decades", seq, at_s) for seq, at_s in ((1, YEAR_2001_S), (3, BASE_TIME_S))]
     land(folder / "landing", [*honest, *ends], [*again, last, statement], [*decades, again[0]])
     found = Lake(spark, folder / "landing", folder / "tables")

@@ -13,7 +13,7 @@ from cloud.tables.schema import TABLES
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.engine import open_duckdb
-from tests.cloud.tables.links import handed, share, stated, without
+from tests.cloud.tables.links import handed, handed_on, stated, without
 from tests.cloud.test_reference import REFERENCE
 
 ANCHOR = b'[{"bn":"attic:","bt":1760000300,"boot":7,"up":60000,"n":"clock","vs":"ntp"},{"n":"clock_error","v":0.02}]'
@@ -27,7 +27,7 @@ def folder(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     (place / "landing").mkdir()
     garage = [handed("garage", seq, number, "barn") for number, seq in enumerate((2, 3, 5, 3000, 9000), 1)]
     attic = [row(1, "attic", BEFORE % 1000), row(2, "attic", ANCHOR), row(3, "attic", b'[{"n":"door","vs":"open"}]')]
-    said = stated("barn", 1, 1, 5, [share("garage", 5, 2, 9000)], left_out=[without("garage", (4, 4))])
+    said = stated("barn", 1, 1, 5, [handed_on("garage", 5, 2, 9000)], left_out=[without("garage", (4, 4))])
     land(place / "landing", garage, attic, [row(4, "attic", BEFORE % 59_999)], [said])
     lake = Lake(spark, place / "landing", place / "tables")
     lake.ingest()

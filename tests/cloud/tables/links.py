@@ -8,8 +8,8 @@ from tests.cloud.messages import row
 from wire.link_numbers import (
     STATEMENT_TYPE,
     DroppedRange,
+    HandedOn,
     LeftOutRuns,
-    Share,
     Statement,
     encode_statement,
     statement_topic,
@@ -24,8 +24,8 @@ def handed(origin: str, seq: int, number: int, gateway: str, *more: Link, epoch:
     return row(seq, origin)._replace(via=[Link(epoch, number, gateway, "central"), *more])
 
 
-def share(origin: str, messages: int, first: int, last: int) -> Share:
-    return Share(origin, ORIGIN_EPOCH, last, messages, first, last)
+def handed_on(origin: str, messages: int, first: int, last: int) -> HandedOn:
+    return HandedOn(origin, ORIGIN_EPOCH, last, messages, first, last)
 
 
 def dropped(reason: str, origin: str, first: int, last: int, messages: int | None = None) -> DroppedRange:
@@ -43,7 +43,7 @@ def stated(
     statement: int,
     first: int,
     last: int,
-    origins: Sequence[Share] = (),
+    origins: Sequence[HandedOn] = (),
     ranges: Sequence[DroppedRange] = (),
     refused: Sequence[tuple[int, int]] = (),
     backfill: bool = False,

@@ -15,7 +15,7 @@ from cloud.tables.schema import LEDGER, TABLES, Table
 from cloud.tables.tables import Tables
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.links import dropped, handed, share, stated, without
+from tests.cloud.tables.links import dropped, handed, handed_on, stated, without
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def every_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     place = tmp_path_factory.mktemp("lake")
     (place / "landing").mkdir()
     lake = Lake(spark, place / "landing", place / "tables")
-    went = [share("x", 7, 1, 9)], [dropped("expired", "x", 4, 5)]
+    went = [handed_on("x", 7, 1, 9)], [dropped("expired", "x", 4, 5)]
     statement = stated("barn", 1, 1, 9, *went, refused=[(7, 8)], left_out=[without("x", (10, 11))])
     land(lake.landing, [row(1), row(2, content=b"no SenML"), row(1, "cellar"), handed("x", 1, 1, "barn"), statement])
     lake.ingest()

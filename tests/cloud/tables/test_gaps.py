@@ -9,7 +9,7 @@ from cloud.landing.file import Link, Row
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, land, row
 from tests.cloud.tables.engine import Engine
-from tests.cloud.tables.links import dropped, handed, share, stated
+from tests.cloud.tables.links import dropped, handed, handed_on, stated
 from tests.cloud.tables.links import without as left
 
 REASONS = ("damaged", "expired", "evicted", "rejected", "filtered", "oversize", "ended", "selected", "unrouted")
@@ -34,27 +34,27 @@ def scenarios() -> dict[str, tuple[list[Row], list[Gap]]]:
         return {seq: number for seq, number in alike.items() if seq not in seqs and seq <= upto}
 
     def whole(name: str, messages: int = 9, **more: Any) -> Row:
-        return stated(name, 1, 1, 9, [share(f"x-{name}", messages, 1, 9)], **more)
+        return stated(name, 1, 1, 9, [handed_on(f"x-{name}", messages, 1, 9)], **more)
 
     when("whole", alike, whole("whole"), gaps=[])
     some = {3: 1, 4: 2, 7: 3, 9: 4}
     holes: list[Gap] = [(1, 2, 2, "head", "unknown"), (5, 6, 2, "middle", "unknown"), (8, 8, 1, "middle", "unknown")]
     when("no-word", some, gaps=holes)
-    when("counted", some, stated("counted", 1, 1, 4, [share("x-counted", 4, 3, 9)]), gaps=holes)
+    when("counted", some, stated("counted", 1, 1, 4, [handed_on("x-counted", 4, 3, 9)]), gaps=holes)
     named = [left("x-left-out", (1, 2), (5, 6), (8, 8), (10, 12))]
-    when("left-out", some, stated("left-out", 1, 1, 4, [share("x-left-out", 4, 3, 9)], left_out=named), gaps=[])
+    when("left-out", some, stated("left-out", 1, 1, 4, [handed_on("x-left-out", 4, 3, 9)], left_out=named), gaps=[])
     named = [left("x-partly", (1, 2), (6, 6))]
     when(
         "partly",
         some,
-        stated("partly", 1, 1, 4, [share("x-partly", 4, 3, 9)], left_out=named),
+        stated("partly", 1, 1, 4, [handed_on("x-partly", 4, 3, 9)], left_out=named),
         gaps=[(5, 5, 1, "middle", "unknown"), (8, 8, 1, "middle", "unknown")],
     )
     sparse = [dropped("selected", "x-sparse", 1, 8, 5)]
     when(
         "sparse",
         some,
-        stated("sparse", 1, 1, 4, [share("x-sparse", 4, 3, 9)], sparse),
+        stated("sparse", 1, 1, 4, [handed_on("x-sparse", 4, 3, 9)], sparse),
         gaps=[(lo, hi, count, place, "selected") for lo, hi, count, place, _ in holes],
     )
     when("head", without(1, 2), whole("head"), gaps=[(1, 2, 2, "head", "lost")])
@@ -65,18 +65,18 @@ def scenarios() -> dict[str, tuple[list[Row], list[Gap]]]:
     when(
         "filtered-tail",
         {2: 1, 4: 2},
-        stated("filtered-tail", 1, 1, 4, [share("x-filtered-tail", 4, 2, 9)], left_out=named),
+        stated("filtered-tail", 1, 1, 4, [handed_on("x-filtered-tail", 4, 2, 9)], left_out=named),
         gaps=[(8, 9, 2, "tail", "lost")],
     )
     named = [left("x-one-of-some", (2, 5), (7, 8))]
     when(
         "one-of-some",
         {1: 1, 9: 3},
-        stated("one-of-some", 1, 1, 3, [share("x-one-of-some", 3, 1, 9)], left_out=named),
+        stated("one-of-some", 1, 1, 3, [handed_on("x-one-of-some", 3, 1, 9)], left_out=named),
         gaps=[(6, 6, 1, "middle", "lost")],
     )
     when("silent", without(4, 5), gaps=[(4, 5, 2, "middle", "unknown")])
-    early = stated("in-transit", 1, 1, 3, [share("x-in-transit", 3, 1, 3)])._replace(
+    early = stated("in-transit", 1, 1, 3, [handed_on("x-in-transit", 3, 1, 3)])._replace(
         via=[Link(31, 10, "in-transit", "central")]
     )
     when("in-transit", without(4, 5), early, gaps=[(4, 5, 2, "middle", "in transit")])
@@ -89,14 +89,14 @@ def scenarios() -> dict[str, tuple[list[Row], list[Gap]]]:
         gap = [(4, 5, 2, "middle", reason)] if reason != "selected" else []
         when(reason, without(4, 5), whole(reason, 7, ranges=ranges), gaps=gap)
     live = {1: 1, 2: 2, 6: 3, 7: 4}
-    until_two = stated("filling", 1, 1, 2, [share("x-filling", 2, 1, 2)])._replace(
+    until_two = stated("filling", 1, 1, 2, [handed_on("x-filling", 2, 1, 2)])._replace(
         via=[Link(31, 20, "filling", "central")]
     )
-    waits = stated("filling", 2, 3, 4, [share("x-filling", 2, 6, 7)], backfill=True)
+    waits = stated("filling", 2, 3, 4, [handed_on("x-filling", 2, 6, 7)], backfill=True)
     when("filling", live, until_two, waits, gaps=[(3, 5, 3, "middle", "in transit")])
     done = stated("filled", 2, 5, 4)
     named = [left("x-filled", (3, 5))]
-    whole_lane = stated("filled", 1, 1, 4, [share("x-filled", 4, 1, 7)], backfill=True, left_out=named)
+    whole_lane = stated("filled", 1, 1, 4, [handed_on("x-filled", 4, 1, 7)], backfill=True, left_out=named)
     when("filled", live, whole_lane, done, gaps=[])
     when(
         "aside-or-lost",
@@ -122,17 +122,17 @@ def scenarios() -> dict[str, tuple[list[Row], list[Gap]]]:
     )
     grown = [dropped("expired", "x-grown", 4, 4)], [dropped("expired", "x-grown", 4, 6)]
     first, later = (
-        stated("grown", place, 1 if place == 1 else 10, 9, [share("x-grown", 6, 1, 9)] if place == 1 else [], one)
+        stated("grown", place, 1 if place == 1 else 10, 9, [handed_on("x-grown", 6, 1, 9)] if place == 1 else [], one)
         for place, one in enumerate(grown, 1)
     )
     when("grown", without(4, 5, 6), later, first, later, gaps=[(4, 6, 3, "middle", "expired")])
     parts = [
-        stated("turned", 1, 1, 4, [share("x-turned", 4, 1, 4)]),
-        stated("turned", 2, 5, 9, [share("x-turned", 5, 5, 9)]),
+        stated("turned", 1, 1, 4, [handed_on("x-turned", 4, 1, 4)]),
+        stated("turned", 2, 5, 9, [handed_on("x-turned", 5, 5, 9)]),
     ]
     parts = [one._replace(via=[Link(31, 9 + place, "turned", "central")]) for place, one in enumerate(parts, 1)]
     when("turned", without(4, 5), *reversed(parts), gaps=[(4, 5, 2, "middle", "lost")])
-    only_second = stated("unstated", 2, 6, 9, [share("x-unstated", 4, 6, 9)])
+    only_second = stated("unstated", 2, 6, 9, [handed_on("x-unstated", 4, 6, 9)])
     when("unstated", without(4, 5), only_second, gaps=[(4, 5, 2, "middle", "unknown")])
     return found
 
@@ -217,12 +217,12 @@ def test_completeness_counts_what_should_have_arrived(engine: Engine) -> None:
     }
     for name, numbers in expected.items():
         one = found[f"x-{name}"]
-        assert (one["first"], one["last"], one["arrived"], one["missing"], one["share"]) == numbers
+        assert (one["first"], one["last"], one["arrived"], one["missing"], one["handed_on"]) == numbers
 
 
 def test_messages_that_are_missing_are_spread_over_the_hours_between_their_neighbours(engine: Engine) -> None:
-    sql = "SELECT hour, expected, arrived, share FROM completeness_by_hour WHERE device = 'x-hours' ORDER BY hour"
-    hours = [(one["hour"].hour, one["expected"], one["arrived"], one["share"]) for one in engine.rows(sql)]
+    sql = "SELECT hour, expected, arrived, handed_on FROM completeness_by_hour WHERE device = 'x-hours' ORDER BY hour"
+    hours = [(one["hour"].hour, one["expected"], one["arrived"], one["handed_on"]) for one in engine.rows(sql)]
     assert hours == [(8, 1, 1, 1.0), (9, 7, 0, 0.0), (10, 7, 0, 0.0), (11, 3, 1, 1 / 3), (12, 1, 1, 1.0)]
     (total,) = engine.rows("SELECT * FROM completeness WHERE origin = 'x-hours'")
     assert sum(expected for _, expected, _, _ in hours) == total["arrived"] + total["missing"]

@@ -11,12 +11,12 @@ from cloud.tables.schema import CROSSINGS, LINKS, STATEMENT_REFUSED, STATEMENTS
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.cut_job import cut_after
-from tests.cloud.tables.links import dropped, handed, share, stated
+from tests.cloud.tables.links import dropped, handed, handed_on, stated
 from wire.link_numbers import STATEMENT_TYPE
 
 BATCH = {"batch": 1}
 ABOUT = {"gateway": "barn", "route": "central", "epoch": "0000001f", "statement": 1}
-GENUINE = stated("barn", 1, 1, 9, [share("x", 7, 1, 9)], [dropped("expired", "x", 4, 5)], refused=[(2, 2), (7, 8)])
+GENUINE = stated("barn", 1, 1, 9, [handed_on("x", 7, 1, 9)], [dropped("expired", "x", 4, 5)], refused=[(2, 2), (7, 8)])
 
 
 def test_a_statement_is_taken_in_once_however_often_it_lands(lake: Lake) -> None:
@@ -51,7 +51,8 @@ def test_links_and_statements_are_there_once_after_cuts_at_any_of_their_tables(
 ) -> None:
     for number, point in enumerate((LINKS, CROSSINGS, STATEMENTS, STATEMENT_REFUSED), 1):
         message = handed("x", number, number, "barn")
-        land(lake.landing, [message, stated("barn", number, 1, 9, [share("x", 9, 1, 9)], refused=[(number, number)])])
+        statement = stated("barn", number, 1, 9, [handed_on("x", 9, 1, 9)], refused=[(number, number)])
+        land(lake.landing, [message, statement])
         cut_after(point, lake, monkeypatch)
         if checkpoint == "lost":
             shutil.rmtree(lake.folder / "_checkpoint")

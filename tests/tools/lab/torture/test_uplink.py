@@ -19,7 +19,7 @@ from tools.lab.torture.uplink.publisher import EPOCH
 from tools.lab.torture.uplink.run import LANES, Outcome, draw, judge, judge_statements, overtaken_in
 from tools.lab.torture.uplink.site import Site
 from wire.identity import encode_identity
-from wire.link_numbers import Share, Statement
+from wire.link_numbers import HandedOn, Statement
 
 app = typer.Typer()
 app.command()(uplink)
@@ -60,16 +60,16 @@ def test_statements_are_true_over_faults_of_everything(seed: int) -> None:
 
 
 def test_a_statement_of_messages_that_did_not_come_is_found_out() -> None:
-    def stated(number: int, first: int, last: int, share: Share) -> Statement:
-        return Statement("edge", "next", 31, number, first, last, [share], [], [], False, [])
+    def stated(number: int, first: int, last: int, handed: HandedOn) -> Statement:
+        return Statement("edge", "next", 31, number, first, last, [handed], [], [], False, [])
 
     came = Counter(("p0", EPOCH, seq) for seq in (1, 2, 3, 5))
-    true = [stated(1, 1, 3, Share("p0", EPOCH, 3, 3, 1, 3)), stated(2, 4, 5, Share("p0", EPOCH, 5, 1, 5, 5))]
+    true = [stated(1, 1, 3, HandedOn("p0", EPOCH, 3, 3, 1, 3)), stated(2, 4, 5, HandedOn("p0", EPOCH, 5, 1, 5, 5))]
     assert list(judge_statements(true, came)) == []
-    assert list(judge_statements([*true, stated(3, 6, 7, Share("p0", EPOCH, 7, 2, 5, 7))], came)) == [
+    assert list(judge_statements([*true, stated(3, 6, 7, HandedOn("p0", EPOCH, 7, 2, 5, 7))], came)) == [
         "statement 3 of epoch 0000001f: 2 of p0 were handed on, and 1 came"
     ]
-    assert list(judge_statements([*true, stated(3, 5, 6, Share("p0", EPOCH, 5, 1, 5, 5))], came)) == [
+    assert list(judge_statements([*true, stated(3, 5, 6, HandedOn("p0", EPOCH, 5, 1, 5, 5))], came)) == [
         "statement 3 of epoch 0000001f covers 5, as one before it does"
     ]
 

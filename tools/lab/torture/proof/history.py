@@ -14,8 +14,8 @@ from cloud.landing.file import Link, Row
 from wire.link_numbers import (
     STATEMENT_TYPE,
     DroppedRange,
+    HandedOn,
     LeftOutRuns,
-    Share,
     Statement,
     encode_statement,
     runs_of,
@@ -283,14 +283,14 @@ class History:
             if not (lane.handed or lane.left_out or lane.dropped):
                 continue
             backfill = len(route.lanes) > 1 and bool(route.lanes[1].waiting or route.lanes[1].handed)
-            shares = [
-                Share(*stream, max(seqs), len(seqs), min(seqs), max(seqs)) for stream, seqs in lane.handed.items()
+            origins = [
+                HandedOn(*stream, max(seqs), len(seqs), min(seqs), max(seqs)) for stream, seqs in lane.handed.items()
             ]
             left_out = [LeftOutRuns(*stream, runs_of(sorted({*seqs}))) for stream, seqs in lane.left_out.items()]
             lane.statements += 1
             said = Statement(
                 *(route.gateway.name, route.name, lane.epoch, lane.statements, lane.said + 1, lane.last),
-                *(shares, lane.dropped, runs_of(sorted(lane.refused)), backfill and is_live),
+                *(origins, lane.dropped, runs_of(sorted(lane.refused)), backfill and is_live),
                 left_out if route.names_left_out else [],
             )
             lane.said = lane.last
@@ -363,11 +363,11 @@ class History:
                 return
             stream = self._dice.choice(known)
             top = self._dice.choice((max(self.due[stream]), 10**6, 2**63 - 2))
-            shares = [Share(*stream, top, 1, 1, top), Share(name, 7, 1, 1, 1, 1)]
+            origins = [HandedOn(*stream, top, 1, 1, top), HandedOn(name, 7, 1, 1, 1, 1)]
             ranges = [DroppedRange(self._dice.choice(("selected", "expired")), "route/x", *stream, 1, top, top)]
             number = next(numbers)
             said = Statement(
-                name, "x", 7, number, number, number, shares, ranges, [], self._dice.random() < 0.5,
+                name, "x", 7, number, number, number, origins, ranges, [], self._dice.random() < 0.5,
                 [LeftOutRuns(*stream, [(1, top)])],
             )  # fmt: skip
             link = Link(7, next(numbers), name, "x")

@@ -143,12 +143,12 @@ def judge_statements(statements: Iterable[Statement], came: Counter[tuple[str, i
         if one.first <= ends.get(one.epoch, 0):
             yield f"{name} covers {one.first}, as one before it does"
         ends[one.epoch] = max(one.last, ends.get(one.epoch, 0))
-        for share in one.origins:
-            seqs = range(share.first, share.last + 1)
-            there = sum(came[share.origin, share.epoch, seq] for seq in seqs)
-            if there < share.messages:
-                yield f"{name}: {share.messages} of {share.origin} were handed on, and {there} came"
-        if sum(share.messages for share in one.origins) > one.last - one.first + 1:
+        for handed in one.origins:
+            seqs = range(handed.first, handed.last + 1)
+            there = sum(came[handed.origin, handed.epoch, seq] for seq in seqs)
+            if there < handed.messages:
+                yield f"{name}: {handed.messages} of {handed.origin} were handed on, and {there} came"
+        if sum(handed.messages for handed in one.origins) > one.last - one.first + 1:
             yield f"{name} covers fewer numbers than messages"
 
 
