@@ -160,9 +160,9 @@ class Inbound:
         else:
             self._hand_on(step)
             return
-        self._remote.reading.read_after(self._end_batch)
+        self._remote.reading.read_after(self._end_acks)
 
-    async def _end_batch(self) -> None:
+    async def _end_acks(self) -> None:
         """Submits the work of the packets that came together; returns when more may be read."""
         self._acks.end()
         self._note_taken()

@@ -13,7 +13,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from uplink.foreign.nats.client import readable
 
 
-class Stream(NamedTuple):
+class StreamInfo(NamedTuple):
     """A stream: when it was made, as text, and the number of its last message."""
 
     created: str
@@ -37,11 +37,11 @@ class JetStream:
     def __init__(self, client: Client) -> None:
         self._context: JetStreamContext = client.jetstream()
 
-    async def stream(self, name: str) -> Stream:
+    async def stream(self, name: str) -> StreamInfo:
         """Returns what a stream is now."""
         with readable(f"the answer about the stream {name!r}"):
             found = await self._context.stream_info(name)
-            return Stream(str(found.created), index(found.state.last_seq))
+            return StreamInfo(str(found.created), index(found.state.last_seq))
 
     async def progress(self, stream: str, consumer: str) -> Progress:
         """Returns how far a consumer of a stream is."""

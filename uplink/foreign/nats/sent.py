@@ -51,8 +51,8 @@ class SentByCore:
         self._flushing: dict[asyncio.Task[None], list[Sent]] = {}
 
     def __iter__(self) -> Iterator[Sent]:
-        for batch in self._flushing.values():
-            yield from batch
+        for messages in self._flushing.values():
+            yield from messages
         yield from self._unflushed
 
     def add(self, sent: Sent) -> None:
@@ -66,10 +66,10 @@ class SentByCore:
 
     def flush(self) -> None:
         """Asks for a PONG behind what was published."""
-        batch, self._unflushed = self._unflushed, []
-        if batch:
-            task = asyncio.get_running_loop().create_task(self._flush(batch))
-            self._flushing[task] = batch
+        messages, self._unflushed = self._unflushed, []
+        if messages:
+            task = asyncio.get_running_loop().create_task(self._flush(messages))
+            self._flushing[task] = messages
             task.add_done_callback(self._flushing.pop)
 
     async def settle(self) -> None:
@@ -82,7 +82,7 @@ class SentByCore:
         for task in self._flushing:
             task.cancel()
 
-    async def _flush(self, batch: list[Sent]) -> None:
+    async def _flush(self, messages: list[Sent]) -> None:
         try:
             while self._client.pending_data_size:  # the library writes a PING at once, also before what waits there
                 await asyncio.sleep(PENDING_LOOK_S)
@@ -90,5 +90,5 @@ class SentByCore:
         except (Error, OSError, TimeoutError) as error:
             self._end(f"no PONG came for messages: {error or type(error).__name__}")
             return
-        for sent in batch:
+        for sent in messages:
             sent.answer(Answer(Verdict.TAKEN))
