@@ -18,7 +18,7 @@ from cloud.landing.folder import LandingFolder
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, row
 from tests.cloud.model import YEAR_10000_MS, Message, Model, Reading, Trip
-from tests.cloud.tables.links import dropped, handed, stated
+from tests.cloud.tables.links import dropped, handed, handed_on, stated
 from tools.lab.torture.cloud.messages import DECODER
 from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder, decode_batch
 from wire.bulk.property_block import encode_contents
@@ -101,13 +101,13 @@ class Fleet:
         last = self._chance.randint(2, 12)
         reasons = {seq: self._chance.choice(("expired", "evicted")) for seq in range(1, last + 1)}
         gone = {seq: reasons[seq] for seq in reasons if self._chance.random() < 0.2}
-        handed_on = [seq for seq in reasons if seq not in gone]
+        sent = [seq for seq in reasons if seq not in gone]
         ranges = [dropped(reason, name, seq, seq) for seq, reason in gone.items()]
-        shares = [handed_on(name, len(handed_on), handed_on[0], last)] if handed_on else []
-        said = Message(stated(f"gw-{name}", 1, 1, len(handed_on), shares, ranges), statement=1)
+        origins = [handed_on(name, len(sent), sent[0], last)] if sent else []
+        said = Message(stated(f"gw-{name}", 1, 1, len(sent), origins, ranges), statement=1)
         self.trips.append(Trip(name, 0xCAFE, last, gone, said.identity))
         found = []
-        for number, seq in enumerate(handed_on, 1):
+        for number, seq in enumerate(sent, 1):
             message = self._measured(handed(name, seq, number, f"gw-{name}"), seq)
             match self._chance.randrange(4):
                 case 0:

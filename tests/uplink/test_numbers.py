@@ -443,7 +443,7 @@ async def test_statements_count_each_message_once_over_kills_of_the_gateway(
             process.kill()
             await process.wait()
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-        while sum(one.messages for one in found.values() for one in handed_on(one)) < count:
+        while sum(one.messages for said in found.values() for one in handed_on(said)) < count:
             await get_one()
         process.kill()
         await process.wait()

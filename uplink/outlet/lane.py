@@ -116,7 +116,7 @@ class Lane:
                 return None
         return packer.pack(payload_max)
 
-    def hold(self, number: int, packed: PackedBatch) -> Delivery:
+    def begin_batch(self, number: int, packed: PackedBatch) -> Delivery:
         """Returns what the sender gets for a batch, which is in flight from now on under a packet identifier."""
         self._numbers.count(numbered(packed.deliveries))
         if packed.payload is None:

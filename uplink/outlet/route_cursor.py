@@ -110,7 +110,7 @@ class RouteCursor:
         if lane.packer is not None:
             return self._take_again(lane, limit) if lane.again else await self._fetch_batches(lane, lane.packer, limit)
         found = await lane.fetch(limit)
-        return found if self._passes_on else [self._hold(lane, delivery) for delivery in found]
+        return found if self._passes_on else [self._identified(lane, delivery) for delivery in found]
 
     async def _fetch_batches(self, lane: Lane, packer: BatchPacker, limit: int) -> list[Delivery]:
         found: list[Delivery] = []
@@ -121,7 +121,7 @@ class RouteCursor:
                     if packer.due_ms is not None:
                         self._wait_s.append(max(0, packer.due_ms - now_in_ms()) / 1000)
                     break
-                found.append(self._hold_batch(lane, packed))
+                found.append(self._begin_batch(lane, packed))
                 if slice_.is_over:
                     if found[-1].qos < 2:
                         break
@@ -207,7 +207,7 @@ class RouteCursor:
         halves = lane.halves(number)
         if halves:
             del self._held[number]
-            self.redeliver([self._hold_batch(lane, half).packet_identifier for half in halves])
+            self.redeliver([self._begin_batch(lane, half).packet_identifier for half in halves])
         return bool(halves)
 
     def begin(self, quota: Callable[[], int]) -> None:
@@ -237,7 +237,7 @@ class RouteCursor:
                 found.setdefault(held[0], []).append(held[1])
         return found.items()
 
-    def _hold(self, lane: Lane, delivery: Delivery) -> Delivery:
+    def _identified(self, lane: Lane, delivery: Delivery) -> Delivery:
         """Returns a delivery of a lane with the packet identifier that it has here."""
         its_number = delivery.packet_identifier
         number = lane.identifiers.get(its_number)
@@ -246,10 +246,10 @@ class RouteCursor:
             self._held[number] = lane, its_number
         return delivery if number == its_number else delivery._replace(packet_identifier=number)
 
-    def _hold_batch(self, lane: Lane, packed: PackedBatch) -> Delivery:
+    def _begin_batch(self, lane: Lane, packed: PackedBatch) -> Delivery:
         number = self._free_identifier()
         self._held[number] = lane, number
-        return lane.hold(number, packed)
+        return lane.begin_batch(number, packed)
 
     def _free_identifier(self, wanted: int = 0) -> int:
         if 0 < wanted <= IDENTIFIERS and wanted not in self._held:
