@@ -39,7 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("holdfast")
     if config.option.seed is None:
-        config.option.seed = random.SystemRandom().randrange(2**32)
+        given = getattr(config, "workerinput", {})  # from the process that started this one
+        config.option.seed = given.get("seed", random.SystemRandom().randrange(2**32))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Gives a process of the run the seed that the header names."""
+    node.workerinput["seed"] = node.config.option.seed
 
 
 def pytest_report_header(config: pytest.Config) -> str:
