@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from cloud.storage.durable_file import hidden_name, naming, sync, write_durably, write_synced
 from cloud.storage.storage import Entry, Written
+from host.mounts import why_not_mounted
 
 
 class LocalStorage:
@@ -33,9 +34,11 @@ class LocalStorage:
         return str(self.place / name)
 
     def is_there(self) -> bool:
+        self._check_mounted()
         return self.place.is_dir()
 
     def lock(self, name: str) -> bool:
+        self._check_mounted()
         self.place.mkdir(parents=True, exist_ok=True)
         self._lock = os.open(self.place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -44,6 +47,10 @@ class LocalStorage:
             self.unlock()
             return False
         return True
+
+    def _check_mounted(self) -> None:
+        if (why := why_not_mounted(self.place)) is not None:
+            raise why
 
     def unlock(self) -> None:
         os.close(self._lock)

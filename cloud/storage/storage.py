@@ -59,7 +59,7 @@ class Storage(Protocol):
         """Returns a file's path in `filesystem`."""
 
     def is_there(self) -> bool:
-        """Whether the folder exists. In an object store each one does."""
+        """Whether the folder exists. In an object store each one does. Raises OSError: its disk is not mounted."""
 
     def lock(self, name: str) -> bool:
         """Takes the lock of this name for this process, where the place has locks, and makes the folder.

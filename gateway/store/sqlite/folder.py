@@ -15,6 +15,7 @@ from gateway.errors import StoreError
 from gateway.store.sqlite import marks, swap_files
 from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.marks import LockNote
+from host.mounts import why_not_mounted
 
 MESSAGES = "messages.sqlite"
 """The name of the log's file."""
@@ -31,6 +32,8 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600  # a user that can open a file of SQLite c
 
 def why_unusable(folder: Path) -> OSError | None:
     """Returns why a store's folder cannot be used or made, with the path at fault; None if it can be used."""
+    if (why := why_not_mounted(folder)) is not None:
+        return why
     nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     if not nearest.is_dir():
         return _error_of(errno.ENOTDIR, nearest)
