@@ -159,16 +159,15 @@ def make_session(device, make_port, on_message) -> Session:
     publisher = Publisher(
         device.log, config.client_id, device.clock, device.say, config.resends, dropped, device.qos0_queue
     )
-    inbox = status = probe = None
+    inbox = status = None
     if config.commands is not None:
         inbox = _make_inbox(device, on_message)
-        probe = _make_probe(device.log, config)
     if config.status is not None:
         from device.mqtt.status import Status
 
         status = Status(config, device.facts())
-    brokers = Brokers(config.ports, make_port, device.log)
-    return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device), probe)
+    brokers = Brokers(config.ports, make_port, device.log, device.say)
+    return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
 
 
 def _when_timed(device):
@@ -198,4 +197,5 @@ def _make_inbox(device, on_message):
     if interval_ms is not None and interval_ms != device.config.interval_ms:
         device.say(f"interval_ms is {interval_ms} by a command, in place of {device.config.interval_ms}")
         device.change_interval(interval_ms, device.uptime.now_ms())
-    return Inbox(device.config, device.log, Commands(device, on_message).act, device.say)
+    act = Commands(device, on_message).act
+    return Inbox(device.config, device.log, act, device.say, _make_probe(device.log, device.config))

@@ -8,11 +8,10 @@ from device.mqtt import Session
 from device.mqtt.settings import is_sent
 from device.readings import Sampler
 from device.sensors.probe import Probe
+from device.upkeep import Upkeep
 from device.watchdog import NoWatchdog
-from flash_store.errors import StoreFull
 from wire.topics import check_topic_name
 
-BUSY_MS = 250  # time between two erases on a line that is never idle; filling a sector takes longer
 PAUSE_LOOK_MS = 20  # longest wait while the peer of a serial line is asked for silence
 
 
@@ -47,9 +46,6 @@ class Device:
         self._flash = assembly.open_flash(config, board)
         self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
         self._keeps_name = assembly.settle_name(self.log, config, self.say)
-        self._bad_records = 0
-        self._is_erasing = False  # whether the peer of a serial line is being asked for silence
-        self._busy_ms = 0  # until then, the peer of a line that is never idle is not asked again
         self._ready = 0  # the port's event mask from the last poll
         self._alone_ms: int | None = 0  # since when there has been no connection; None: there is one
         self.clock = assembly.make_clock(config.clock, slept.boot_id if slept else self.log.boot_id, board)
@@ -57,7 +53,8 @@ class Device:
         self.qos0_queue = assembly.make_qos0_queue(config)
         self._greet(journal)
         self.sampler = Sampler(config, self.log, journal, self.clock, self._make_probes(), self.say, self.qos0_queue)
-        self._losses: list = []  # the one `Losses`, once something is lost
+        self._upkeep = Upkeep(self.log, self.sampler, self.uptime, self.say)
+        self._upkeep.tell_bad_records()
         self._health = assembly.make_health(config, self)
         self._session = assembly.make_session(self, self._make_port, on_message)
 
@@ -77,11 +74,8 @@ class Device:
             self._restart()
         elif not self.has_ended:
             most_ms = [] if longest_ms is None else [now_ms + longest_ms]
-            if not self._wait(self._timers_ms(now_ms) + most_ms):
-                self._idle()
-            elif self._is_erasing or (now_ms >= self._busy_ms and self.log.erase_due):
-                self._busy_ms = now_ms + BUSY_MS
-                self._idle()
+            if not self._wait(self._timers_ms(now_ms) + most_ms) or self._upkeep.is_due(now_ms):
+                self._upkeep.idle(self._session)
 
     def publish(self, topic: str, payload: bytes, qos: int = 1, retain: bool = False) -> int:
         """Stores a message and returns its number once it is in flash; returns 0 at QoS 0, which stays in RAM.
@@ -178,7 +172,7 @@ class Device:
         if self._session.attached:
             if self.network is not None:
                 self.network.hear(now_ms)
-            if self._tell_losses():
+            if self._upkeep.tell_losses():
                 self._session.advance(0, now_ms)  # send the report now: the next turn may be much later
         if self._keeps_name and is_sent(self.log):
             self.wants_restart = True
@@ -196,51 +190,17 @@ class Device:
         wait_ms = max(0, earliest(timers_ms) - self.uptime.now_ms())
         if self.config.watchdog_ms is not None:
             wait_ms = min(wait_ms, self.config.watchdog_ms // 2)
-        if self._is_erasing:
+        if self._upkeep.is_asking:
             wait_ms = min(wait_ms, PAUSE_LOOK_MS)
         found = self._poller.poll(wait_ms)
         self._ready = found[0][1] if found else 0
         return bool(found)
-
-    def _idle(self) -> None:
-        """Lets the store erase ahead; a serial line would lose bytes meanwhile, so its peer must be silent first."""
-        assert self._session is not None
-        if self._is_erasing or self.log.erase_due:
-            now_ms = self.uptime.now_ms()
-            self._is_erasing = not self._session.pause(now_ms)
-            if not self._is_erasing:
-                self.log.idle()
-                self._session.resume(self.uptime.now_ms())
-        self._tell_bad_records()
-
-    def _tell_losses(self) -> bool:
-        """Reports lost messages; returns whether there is a new message that reports some."""
-        if not self._losses:
-            if not self.log.gaps():
-                return False
-            from device.readings.losses import Losses  # loaded only here: most devices never lose a message
-
-            self._losses.append(Losses(self.log, self._tell))
-        try:
-            return self._losses[0].advance()
-        except StoreFull:
-            return False  # the store is full: the gap is forgotten later
-
-    def _tell(self, samples: list) -> int | None:
-        return self.sampler.tell(samples, self.uptime.now_ms())
-
-    def _tell_bad_records(self) -> None:
-        count = self.log.bad_records
-        if count > self._bad_records:
-            self.say(f"flash: {count - self._bad_records} bad record(s) skipped, {count} since the start")
-        self._bad_records = count
 
     def _greet(self, journal) -> None:
         self.say(
             f"{self.config.client_id}: boot {self.log.boot_id}, epoch {self.log.epoch:08x}, "
             f"{len(self.log)} messages to send, {journal.made} readings made"
         )
-        self._tell_bad_records()
 
     def _make_probes(self) -> list:
         return [Probe(sensor) for sensor in self.config.sensors]

@@ -121,5 +121,7 @@ def _make_speaker(keys, text: str, poller, network, board, watchdog):
     log = NoLog()
     publisher = Publisher(log, keys.client_id, clock, board.say)
     status = Status(keys, {"error": text})
-    brokers = Brokers(keys.ports[:1], lambda config: make_port(config, poller, boot_id, board, watchdog), log)
+    brokers = Brokers(
+        keys.ports[:1], lambda config: make_port(config, poller, boot_id, board, watchdog), log, board.say
+    )
     return Session(brokers, keys, publisher, clock, board.say, status=status, network=network)

@@ -30,6 +30,13 @@ class Ids:
         """Returns the smallest id; 0 if the set is empty."""
         return struct.unpack_from("<I", self._ranges, 0)[0] if self._count else 0
 
+    def oldest(self, count: int) -> list:
+        """Returns the smallest ids, at most `count`, in order."""
+        found: list = []
+        while len(found) < count and (one := self.next(found[-1] if found else 0)) is not None:
+            found.append(one)
+        return found
+
     def ranges(self):
         """Yields (first, last) of each range, in order. The set must not change meanwhile."""
         for at in range(0, len(self._ranges), _SIZE):

@@ -1,16 +1,15 @@
 """The log of unacknowledged messages. Clauses in brackets are SPEC.md's."""
 
 import gc
-import struct
 
 from flash_store import gaps, record
-from flash_store.errors import DeviceFailed, HeapFull, MessageTooLarge, StoreCorrupt, StoreFull
+from flash_store.errors import DeviceFailed, HeapFull, MessageTooLarge, StoreFull
 from flash_store.flash import Flash
 from flash_store.gaps import Gaps
 from flash_store.index import Index
-from flash_store.record import ACK, ACK_SPAN, MOVE, MSG, REC, SET
+from flash_store.record import ACK, ACK_SPAN, MSG, REC
 from flash_store.ring import Ring
-from flash_store.settings import RESERVED, Settings
+from flash_store.settings import Settings
 from flash_store.writer import Writer
 
 ACK_BATCH = 8  # acknowledgements that wait in RAM for one record; a power cut costs their repetition, no message
@@ -18,7 +17,6 @@ MIN_SECTORS = 6
 TOPIC_LENGTH_MAX = 65535
 GRANULE = 16  # bytes, for a device without the attribute `granule`
 POLICIES = ("reject_new", "drop_oldest")
-_RECEIVED = RESERVED + "received"  # packet identifiers, u16 each
 
 
 def packet_identifier(message_id: int) -> int:
@@ -69,8 +67,10 @@ class Log:
         )
         self.settings = Settings(self._writer)
         self._gaps = Gaps(self.settings, self._ring.capacity // 4)
-        self._recover(found)
-        self._received = self._load_received()
+        found.make_durable(self._writer, self._gaps)
+        self._forget(1, self._gaps.dropped_up_to())
+        for first, last in self._gaps.told(gaps.TORN) + self._gaps.told(gaps.MEMORY):
+            self._forget(first, last)
 
     @property
     def last_id(self) -> int:
@@ -208,33 +208,7 @@ class Log:
 
     def pubrecs(self) -> list[int]:
         """Returns the ids of the messages that had their PUBREC, oldest first."""
-        return self._ids(self._index.received, len(self._index.received))
-
-    def remember(self, identifier: int) -> None:
-        """Notes that a QoS 2 message with this packet identifier was received; durable on return, before PUBREC [Q2].
-
-        Raises StoreFull, MessageTooLarge, DeviceFailed.
-        """
-        if identifier not in self._received:
-            if 2 * len(self._received) >= self._ring.capacity // 4:
-                raise MessageTooLarge(f"{len(self._received)} packet identifiers are remembered already")
-            self._save_received(self._received + [identifier])
-
-    def release(self, identifier: int) -> None:
-        """Notes that PUBREL came for this packet identifier; durable on return, before PUBCOMP is sent [Q2].
-
-        Raises StoreFull, DeviceFailed.
-        """
-        if identifier in self._received:
-            self._save_received([other for other in self._received if other != identifier])
-
-    def remembers(self, identifier: int) -> bool:
-        """Returns whether a QoS 2 message with this packet identifier was received and not released."""
-        return identifier in self._received
-
-    def remembered(self) -> list[int]:
-        """Returns the packet identifiers that were received and not released, in the order of arrival."""
-        return list(self._received)
+        return self._index.received.oldest(len(self._index.received))
 
     def messages(self, after: int = 0):
         """Yields the unacknowledged messages with an id above `after`, oldest first: (id, qos, retain, topic, payload).
@@ -258,11 +232,7 @@ class Log:
 
     def ids(self, count: int) -> list[int]:
         """Returns the ids of the oldest messages, at most `count`."""
-        return self._ids(self._index.live, count)
-
-    def oldest(self):
-        """Returns the oldest message, as `messages` yields it; None if there is none."""
-        return next(self.messages(), None)
+        return self._index.live.oldest(count)
 
     def gaps(self) -> list[tuple]:
         """Returns (first id, last id, count, reason) of messages that were lost without an acknowledgement.
@@ -278,7 +248,7 @@ class Log:
         """
         for first, last, count, reason in list(self._gaps.ranges):  # a copy: the loop may add gaps
             if reason in gaps.WITHOUT_ACK and (first, last, count, gaps.REASONS[reason]) in told:
-                self._write_off(first, last)
+                self._writer.write_off(first, last)
         self.flush()
         if self._pending:  # without its gap, a dropped message must not reappear after a restart
             raise StoreFull("no room to make sure that what was dropped does not come back")
@@ -329,81 +299,10 @@ class Log:
             "ms_to_full": room * elapsed_ms // self._appended if elapsed_ms and self._appended else None,
         }
 
-    def _recover(self, found) -> None:
-        """Makes durable what the mount has found.
-
-        That is the last record, whose program may have been cut [R9]; missing ids [G2] and skipped ids [R4]; this boot
-        [R5]; and drops that a power cut has interrupted [G1].
-        """
-        missing = found.missing
-        for first, last in self._gaps.told():
-            missing.remove(first, last)
-        for first, last in missing.ranges():
-            self._gaps.add(first, last, last - first + 1, gaps.DAMAGED)
-        if found.is_torn:
-            torn = self.last_id + 1
-            self._gaps.add(torn, torn, 1, gaps.TORN)
-            missing.add(torn)
-        try:
-            if found.last_record is not None:
-                self._repeat(*found.last_record)
-        except StoreFull:
-            pass
-        try:
-            self._gaps.save(True)
-            for first, last in missing.ranges():
-                self._write_off(first, last, True)
-        except StoreFull:
-            pass  # the next append saves them; no OPEN can be written before that and hide them from the next mount
-        self._writer.write_boot()
-        self._forget(1, self._gaps.dropped_up_to())
-        for first, last in self._gaps.told(gaps.TORN) + self._gaps.told(gaps.MEMORY):
-            self._forget(first, last)
-
-    def _repeat(self, place: int, header) -> None:
-        """Writes the last record again: a power cut may have left its bits weak, although it is valid now [R9].
-
-        Raises StoreFull.
-        """
-        if header.kind in (ACK, REC):
-            self._writer.write(header.kind, 0, header.number, header.aux, (), True)
-        elif header.kind == SET or (header.kind == MOVE and header.number in self._index.live):
-            found = self._writer.read(place)
-            if found is not None and found[1] == gaps.KEY:
-                self._gaps.touch()
-            elif found is not None:
-                self._writer.write(header.kind, header.flags, header.number, header.aux, found[1:], True)
-
-    def _write_off(self, first: int, last: int, is_move: bool = False) -> None:
-        """Writes ACKs for lost ids, so that they can neither reappear nor be found missing again. Raises StoreFull."""
-        while first <= last:
-            count = min(ACK_SPAN, last - first + 1)
-            gone = [bit for bit in range(count) if first + bit not in self._index.live]
-            if gone:
-                self._writer.write(ACK, 0, first, sum([1 << bit for bit in gone]), (), is_move)
-            first += count
-
-    def _load_received(self) -> list[int]:
-        try:
-            value = self.settings.get(_RECEIVED) or b""
-        except StoreCorrupt:
-            value = b""
-        return list(struct.unpack(f"<{len(value) // 2}H", value))
-
-    def _save_received(self, identifiers: list[int]) -> None:
-        self.settings.put(_RECEIVED, struct.pack(f"<{len(identifiers)}H", *identifiers))
-        self._received = identifiers
-
     def _check_packet_identifier(self) -> None:
         oldest = self._index.live.first()
         if oldest and self.last_id + 1 - oldest >= 65535:
             raise StoreFull(f"message {oldest} still has the next packet identifier")
-
-    def _ids(self, ids, count: int) -> list[int]:
-        found: list[int] = []
-        while len(found) < count and (one := ids.next(found[-1] if found else 0)) is not None:
-            found.append(one)
-        return found
 
     def _message(self, message_id: int):
         """Returns (QoS, retain, topic, payload) of a live message; None if its record is corrupt."""

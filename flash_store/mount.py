@@ -1,12 +1,11 @@
 """Mounts a store after any power cut: reads the sector headers, then replays the records, oldest sector first."""
 
-from flash_store import record, sector
-from flash_store.errors import StoreCorrupt
+from flash_store import gaps, record, sector
+from flash_store.errors import StoreCorrupt, StoreFull
 from flash_store.ids import Ids
-from flash_store.record import ACK, ACK_SPAN, ERASE, MSG, REC, SET, STATE
+from flash_store.record import ACK, ACK_SPAN, ERASE, MOVE, MSG, REC, SET, STATE
 from flash_store.ring import BAD, COUNT_MAX, DIRTY, FREE, RELOCATION
 
-GAPS = b"\x00gaps"
 LOST_MAX = 4  # sectors newer than the last readable OPEN that may be recognized by their records
 LOOKS_MAX = 16  # records of a sector that are tried for that
 
@@ -29,13 +28,55 @@ class Mount:
         self._read_headers()
         while not self._replay_all():
             pass  # replay again, without the sectors that a record has declared void
-        self.is_torn = self._suspect.was_sent  # whether the next id must be skipped
-        self.missing = self._find_missing()
+        self._is_torn = self._suspect.was_sent  # whether the next id must be skipped
+        self._missing = self._find_missing()
         self.boot_id += self._bad_since_boot  # each corrupt record may have been the STATE of a later boot [R5]
         if self.ring.used_count and self._is_head_spent():
             self.ring.distrust_free()
         if self._is_headless and self.ring.free() + self.ring.dirty():
             self.ring.fill(self.ring.head, self._flash.sector_size)
+
+    def make_durable(self, writer, lost) -> None:
+        """Makes durable what the mount has found, with the log's writer and its gaps, `lost`.
+
+        That is the last record, whose program may have been cut [R9]; missing ids [G2] and skipped ids [R4]; and this
+        boot [R5].
+        """
+        missing = self._missing
+        for first, last in lost.told():
+            missing.remove(first, last)
+        for first, last in missing.ranges():
+            lost.add(first, last, last - first + 1, gaps.DAMAGED)
+        if self._is_torn:
+            torn = max(writer.last_id, lost.torn) + 1
+            lost.add(torn, torn, 1, gaps.TORN)
+            missing.add(torn)
+        try:
+            if self._last_record is not None:
+                self._repeat(writer, lost, *self._last_record)
+        except StoreFull:
+            pass
+        try:
+            lost.save(True)
+            for first, last in missing.ranges():
+                writer.write_off(first, last, True)
+        except StoreFull:
+            pass  # the next append saves them; no OPEN can be written before that and hide them from the next mount
+        writer.write_boot()
+
+    def _repeat(self, writer, lost, place: int, header) -> None:
+        """Writes the last record again: a power cut may have left its bits weak, although it is valid now [R9].
+
+        Raises StoreFull.
+        """
+        if header.kind in (ACK, REC):
+            writer.write(header.kind, 0, header.number, header.aux, (), True)
+        elif header.kind == SET or (header.kind == MOVE and header.number in self._index.live):
+            found = writer.read(place)
+            if found is not None and found[1] == gaps.KEY:
+                lost.touch()
+            elif found is not None:
+                writer.write(header.kind, header.flags, header.number, header.aux, found[1:], True)
 
     def _find_missing(self) -> Ids:
         """Returns the ids that were given out, but of which flash has neither a message nor an acknowledgement [G2]."""
@@ -66,7 +107,7 @@ class Mount:
         self._first_id = 0  # from this id on, flash must have a record of each id
         self._seen = Ids()  # ids of messages and acknowledgements
         self._named = Ids()  # ids in corrupt records of messages
-        self.last_record: tuple | None = None  # (place, header) of the last valid one
+        self._last_record: tuple | None = None  # (place, header) of the last valid one
         self._suspect = Suspect(ring.granule)
         self._voided: list[int] = []
         while ring.used_count and ring.seqs[ring.tail()] < self._tail_seq:
@@ -190,7 +231,7 @@ class Mount:
                 if in_bad:
                     self._suspect.judge(self._flash)
                 in_bad = False
-                self.last_record = (ring.place(number, offset), header)
+                self._last_record = (ring.place(number, offset), header)
                 end = offset + record.extent(header.length, ring.granule)
                 self._apply(number, offset, header)
                 continue
@@ -269,7 +310,7 @@ class Mount:
         if header.flags & record.REMOVED:
             return
         self._settings[key] = self.ring.place(number, offset)
-        if key == GAPS:
+        if key == gaps.KEY:
             self._decide(int.from_bytes(value[:4], "little"))
 
     def _note(self, kind: int, message_id: int) -> None:

@@ -8,11 +8,11 @@ RESERVED = "\x00"  # the store's own keys begin with this character
 
 
 class Settings:
-    """The settings of one log: bytes by name. Each change is durable on return."""
+    """The settings of one log: bytes by name, which take `room` bytes at most. Each change is durable on return."""
 
     def __init__(self, writer) -> None:
         self._writer = writer
-        self._room = writer.ring.capacity // 2
+        self.room = writer.ring.capacity // 2
 
     def keys(self) -> list[str]:
         """Returns the names that have a value, sorted."""
@@ -37,8 +37,8 @@ class Settings:
         if not key or key.startswith(RESERVED):
             raise ValueError(f"setting {key!r}: a name is not empty and begins with no zero character")
         size = self._writer.extent(len(key.encode()) + len(value)) + self._size_of_others(key.encode())
-        if size > self._room:
-            raise MessageTooLarge(f"setting {key!r}: all settings would take {size} bytes, {self._room} fit")
+        if size > self.room:
+            raise MessageTooLarge(f"setting {key!r}: all settings would take {size} bytes, {self.room} fit")
         self.put(key, value)
 
     def remove(self, key: str) -> bool:

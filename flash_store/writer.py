@@ -3,7 +3,7 @@
 
 from flash_store import record
 from flash_store.errors import DeviceFailed, StoreFull
-from flash_store.record import ACK, ERASE, MOVE, MSG, SET, STATE
+from flash_store.record import ACK, ACK_SPAN, ERASE, MOVE, MSG, SET, STATE
 from flash_store.ring import RELOCATION
 
 
@@ -46,6 +46,15 @@ class Writer:
             if place is not None:
                 return place
         raise DeviceFailed("no sector takes the record")
+
+    def write_off(self, first: int, last: int, is_move: bool = False) -> None:
+        """Writes ACKs for lost ids, so that they can neither reappear nor be found missing again. Raises StoreFull."""
+        while first <= last:
+            count = min(ACK_SPAN, last - first + 1)
+            gone = [bit for bit in range(count) if first + bit not in self.index.live]
+            if gone:
+                self.write(ACK, 0, first, sum([1 << bit for bit in gone]), (), is_move)
+            first += count
 
     def write_boot(self) -> None:
         """Makes this mount's boot_id durable: by a STATE record in the head, or by the OPEN of a new head [R5]."""

@@ -48,15 +48,10 @@ class Session:
         inbox: `device.mqtt.inbox.Inbox` of a device that takes messages, else None.
         status: `device.mqtt.status.Status` of a device that publishes its status, else None.
         network: has `is_up`; None if the board has no network to join.
-        probe: `device.mqtt.session_probe.SessionProbe` of a device that subscribes over MQTT 5, else None.
     """
 
-    def __init__(
-        self, brokers, config, publisher, clock, say, inbox=None, status=None, network=None, probe=None
-    ) -> None:
+    def __init__(self, brokers, config, publisher, clock, say, inbox=None, status=None, network=None) -> None:
         self._brokers = brokers
-        self._port = brokers.port
-        self._scram = brokers.make_scram(say)  # None: the device logs in with a plain password, or without a login
         self._config = config
         self._publisher = publisher
         self._clock = clock
@@ -64,10 +59,10 @@ class Session:
         self._inbox = inbox
         self._status = status
         self._network = network
-        self._probe = probe
+        self._probe = None if inbox is None else inbox.probe
         self._state = WAITING
         self._timer_ms: int | None = 0
-        self._knowledge = SETTLED if probe is None or not probe.is_granted else BEGUN  # only a probe finds out more
+        self._knowledge = BEGUN if self._probe is not None and self._probe.is_granted else SETTLED  # only it knows more
         self.connects = 0  # connections that a broker has accepted since the start
         self._connect_ms = 0  # when the last CONNECT was made
         self._unanswered = 0  # connections in a row that ended because the broker acknowledged nothing over them
@@ -80,14 +75,18 @@ class Session:
         has_network = self._network is None or self._network.is_up
         if self._state != WAITING:
             if has_network:
-                self._port.advance(ready, now_ms)
+                self._brokers.port.advance(ready, now_ms)
                 self._handle_port(now_ms)
             else:
                 self._lose("the network is gone", now_ms)
-        elif self._scram is not None and self._scram.is_deriving:
-            self._scram.derive()
+        elif self._brokers.is_deriving:
+            self._brokers.scram.derive()
         elif has_network and self._is_due(now_ms):
-            self._open(now_ms)
+            self._state, self._timer_ms = OPENING, now_ms + SILENCE_MS
+            try:
+                self._brokers.port.open(now_ms)
+            except OSError as error:
+                self._lose(str(error), now_ms)
         if self._connection is not None:
             self._connection.handle_timer(now_ms)
             self._handle_packets(now_ms)
@@ -98,7 +97,8 @@ class Session:
         if self._connection is not None:
             self._handle_port(now_ms)
         if self._brokers.is_due_home(now_ms) and not self.is_waiting:
-            self._leave("the first broker is tried again", now_ms)
+            self._say_goodbye(now_ms)
+            self._lose("the first broker is tried again", now_ms)
         if self._state != WAITING and self._is_due(now_ms):
             self._timer_ms = None
             self._complain("no answer")
@@ -107,13 +107,10 @@ class Session:
 
     def close(self, now_ms: int) -> None:
         """Disconnects from the broker, which keeps the session. This object must not be used afterwards."""
-        if self._connection is not None and self._state == ATTACHED:
-            if self._status is not None:
-                self._status.say_offline(self._connection)
-            self._connection.disconnect()
-            self._send(self._connection.data_to_send(), now_ms)
+        if self._state == ATTACHED:
+            self._say_goodbye(now_ms)
         self._publisher.detach()
-        self._port.close()
+        self._brokers.port.close()
 
     @property
     def attached(self) -> bool:
@@ -135,26 +132,26 @@ class Session:
 
         Returns True once the erase may begin; until then it is to be called again.
         """
-        return self._state == WAITING or self._port.pause(now_ms)
+        return self._state == WAITING or self._brokers.port.pause(now_ms)
 
     def resume(self, now_ms: int) -> None:
         if self._state != WAITING:
-            self._port.resume(now_ms)
+            self._brokers.port.resume(now_ms)
 
     def log(self, text: str) -> None:
         """Sends a line of text for the log of the gateway at the other end of a serial link; it may be lost."""
         if self._state != WAITING:
-            self._port.log(text)
+            self._brokers.port.log(text)
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
         timers = [self._publisher.next_timer_ms()]
         if not self.is_waiting:  # otherwise the port or another timer wakes the loop when the answer comes
             timers.append(self._brokers.next_timer_ms())
-        if self._scram is not None and self._scram.is_deriving:
+        if self._brokers.is_deriving:
             timers.append(0)
         if self._state != WAITING:
-            timers += [self._timer_ms, self._port.next_timer_ms()]
+            timers += [self._timer_ms, self._brokers.port.next_timer_ms()]
         elif self._network is None or self._network.is_up:  # otherwise the network's own timer wakes the loop
             timers.append(self._timer_ms)
         if self._inbox is not None:
@@ -163,29 +160,19 @@ class Session:
             timers.append(self._connection.next_timer_ms())
         return earliest(timers)
 
-    def _enter(self, state: int, timer_ms: int | None) -> None:
-        self._state = state
-        self._timer_ms = timer_ms
-
     def _is_due(self, now_ms: int) -> bool:
         return self._timer_ms is not None and now_ms >= self._timer_ms
 
-    def _open(self, now_ms: int) -> None:
-        self._enter(OPENING, now_ms + SILENCE_MS)
-        try:
-            self._port.open(now_ms)
-        except OSError as error:
-            self._lose(str(error), now_ms)
-
     def _fill(self, now_ms: int) -> None:
         while self._connection is not None:
-            is_filling = self._port.has_room and (self._publisher.fill(now_ms) or self._publisher.send_qos_0())
-            self._send(self._connection.data_to_send(), now_ms)
+            has_room = self._brokers.port.has_room
+            is_filling = has_room and (self._publisher.fill(now_ms) or self._publisher.send_qos_0())
+            self._send(now_ms)
             if not is_filling:
                 return
 
     def _handle_port(self, now_ms: int) -> None:
-        while (event := self._port.next_event()) is not None:
+        while (event := self._brokers.port.next_event()) is not None:
             if isinstance(event, Down):
                 self._publisher.handle_close(None, event.text, now_ms)
                 self._lose(event.text, now_ms)
@@ -197,7 +184,7 @@ class Session:
 
     def _connect(self, now_ms: int) -> None:
         config = self._config
-        login = (None, None) if self._scram is not None else self._brokers.login
+        login = self._brokers.login
         self._connection = ClientConnection(
             config.client_id,
             protocol_level=config.protocol_level,
@@ -207,7 +194,7 @@ class Session:
             clean_start=self._brokers.is_other,
             username=login[0],
             password=login[1],
-            authentication=self._authentication(),
+            authentication=self._brokers.authentication(),
             will=None if self._status is None else self._status.will(),
             retry_interval_ms=self._retry_interval_ms(),
             first_identifier=self._publisher.first_request,
@@ -229,7 +216,7 @@ class Session:
                 if isinstance(event, Closed):
                     interval_ms = self._retry_interval_ms()
                     self._unanswered += bool(interval_ms and now_ms - self._connect_ms >= interval_ms)
-                    self._send(self._connection.data_to_send(), now_ms)
+                    self._send(now_ms)
                     self._lose(event.text, now_ms)
                 else:
                     self._handle(event, now_ms)
@@ -250,29 +237,28 @@ class Session:
             if self._inbox is not None and self.attached:  # in PROBING ignored: it comes again over the next connection
                 self._inbox.handle_packet(event)
         elif kind in (SUBACK, UNSUBACK):
-            self._handle_answer(event, now_ms)
+            if self._probe is not None and self._probe.hear(event, self._connection):
+                self._open_anew(now_ms)
+            elif self._state != PROBING and self._inbox is not None:
+                self._inbox.handle_answer(event)
         elif kind == DISCONNECT:
             from wire.reasons import describe
 
             self._publisher.handle_close(event.reason_code, describe(event.reason_code), now_ms)
-        elif kind == CONNACK and event.reason_code == SUCCESS and self._scram is not None and not self._scram.is_proven:
-            self._lose("the broker does not prove that it knows the password", now_ms)
         elif kind == CONNACK and event.reason_code == SUCCESS:
-            self._hear_time(event, now_ms)
-            self._look_at_session(event.session_present, now_ms)
+            self._handle_welcome(event, now_ms)
         elif kind is None:
             self._publisher.handle_retry(event, now_ms)
 
-    def _hear_time(self, connack, now_ms: int) -> None:
+    def _handle_welcome(self, connack, now_ms: int) -> None:
+        scram = self._brokers.scram
+        if scram is not None and not scram.is_proven:
+            self._lose("the broker does not prove that it knows the password", now_ms)
+            return
         unix_ms = offered_time(connack.properties)
         if unix_ms is not None:
             self._clock.offer(GATEWAY, unix_ms, self._connect_ms, now_ms)
-
-    def _handle_answer(self, answer, now_ms: int) -> None:
-        if self._probe is not None and self._probe.hear(answer, self._connection):
-            self._open_anew(now_ms)
-        elif self._state != PROBING and self._inbox is not None:
-            self._inbox.handle_answer(answer)
+        self._look_at_session(connack.session_present, now_ms)
 
     def _look_at_session(self, session_present: bool, now_ms: int) -> None:
         """Begins to work in the broker's session, or first asks whether it is the one that the device knows."""
@@ -283,8 +269,8 @@ class Session:
             self._begin(RESUMED, now_ms)
         elif probe is None:
             self._begin(IN_DOUBT, now_ms)
-        elif probe.can_ask and self._publisher.has_promises:
-            self._enter(PROBING, now_ms + SILENCE_MS)
+        elif probe.can_ask and (self._publisher.custody.taken or self._inbox.has_promises):
+            self._state, self._timer_ms = PROBING, now_ms + SILENCE_MS
             self._inbox.resume(self._connection)
             probe.ask(self._connection)
         else:
@@ -294,16 +280,14 @@ class Session:
         self._complained = False
         self.connects += 1
         goes_on = session in (RESUMED, IN_DOUBT)
-        self._say(f"connected to {self._port.name}, to {'its old' if goes_on else 'a new'} session")
+        self._say(f"connected to {self._brokers.port.name}, to {'its old' if goes_on else 'a new'} session")
         self._brokers.accept(now_ms)
         if self._status is not None:
             self._status.say_online(self._connection)
         is_clean = self._brokers.is_other
-        if is_clean:
-            self._publisher.forget()
-        self._publisher.attach(self._connection, session)
-        self._enter(ATTACHED, None)
-        is_noted = self._publisher.is_noted
+        self._publisher.attach(self._connection, session, is_clean)
+        self._state, self._timer_ms = ATTACHED, None
+        is_noted = self._publisher.custody.is_noted
         self._knowledge = SETTLED if is_noted else max(self._knowledge, BEGUN)
         if is_noted:
             self._brokers.note()
@@ -312,43 +296,29 @@ class Session:
                 self._open_anew(now_ms)
                 return
         if self._inbox is not None:
-            marks = self._probe.take_filters() if self._probe is not None and is_noted else []
-            self._inbox.attach(self._connection, goes_on, marks)
+            self._inbox.attach(self._connection, goes_on, is_noted)
 
     def _open_anew(self, now_ms: int) -> None:
         """Connects to the same broker again at once, because the session has to begin differently."""
         assert self._connection is not None
         self._connection.disconnect()
-        self._send(self._connection.data_to_send(), now_ms)
-        self._port.close()
+        self._send(now_ms)
+        self._brokers.port.close()
         self._connection = None
-        self._enter(WAITING, now_ms)
+        self._state, self._timer_ms = WAITING, now_ms
 
-    def _leave(self, text: str, now_ms: int) -> None:
+    def _say_goodbye(self, now_ms: int) -> None:
         assert self._connection is not None
         if self._status is not None:
             self._status.say_offline(self._connection)
         self._connection.disconnect()
-        self._send(self._connection.data_to_send(), now_ms)
-        self._lose(text, now_ms)
+        self._send(now_ms)
 
-    def _take_port(self) -> None:
-        """Changes to the port and the login of the broker whose turn it is."""
-        if self._port is not self._brokers.port:
-            self._port = self._brokers.port
-            self._scram = self._brokers.make_scram(self._say)
-
-    def _authentication(self):
-        if self._scram is None:
-            return None
-        from device.mqtt.scram import METHOD
-        from wire.connection.authentication import ClientAuthentication
-
-        return ClientAuthentication(METHOD, self._scram.respond)
-
-    def _send(self, data: bytes, now_ms: int) -> None:
+    def _send(self, now_ms: int) -> None:
+        assert self._connection is not None
+        data = self._connection.data_to_send()
         if data:
-            self._port.send(data, now_ms)
+            self._brokers.port.send(data, now_ms)
 
     def _lose(self, text: str, now_ms: int) -> None:
         was_connected = self._state == ATTACHED
@@ -357,22 +327,19 @@ class Session:
         self._publisher.detach()
         if self._inbox is not None:
             self._inbox.detach()
-        if self._probe is not None:
-            self._probe.detach()
-        self._port.close()
+        self._brokers.port.close()
         self._connection = None
-        self._enter(WAITING, now_ms + self._backoff.next_wait_ms())
+        self._state, self._timer_ms = WAITING, now_ms + self._backoff.next_wait_ms()
         if was_connected:
             self._say(f"disconnected: {text}")
-        elif self._scram is not None and self._scram.is_deriving:
+        elif self._brokers.is_deriving:
             return  # the derivation is logged already, and the next attempt is for the same broker
         else:
             self._complain(text)
         self._brokers.lose(was_connected)
-        self._take_port()
 
     def _complain(self, text: str) -> None:
         """Logs that there is no broker, once until the next connection."""
         if not self._complained:
             self._complained = True
-            self._say(f"no broker at {self._port.name}: {text}; readings are kept in flash, attempts go on")
+            self._say(f"no broker at {self._brokers.port.name}: {text}; readings are kept in flash, attempts go on")

@@ -17,18 +17,21 @@ HOME_SHORTEST_MS, HOME_LONGEST_MS = 600_000, 9_600_000  # time between two attem
 
 
 class Brokers:
-    """The list of brokers. `port` (see `device.ports`) and `config` belong to the broker whose turn it is.
+    """The list of brokers. `port` (see `device.ports`) and `scram` belong to the broker whose turn it is; `scram` is
+    its `device.mqtt.scram.Scram`, None if the device logs in with a plain password, or without a login.
 
     Args:
         configs: one for each broker.
         make_port: called with a config; returns the port.
         log: the device's `flash_store.log.Log`.
+        say: called with each line of text for the console and the log.
     """
 
-    def __init__(self, configs: list, make_port, log) -> None:
+    def __init__(self, configs: list, make_port, log, say) -> None:
         self._configs = configs
         self._make_port = make_port
         self._log = log
+        self._say = say
         self._home_ms: int | None = None  # when to try the first broker again
         self._wait_ms = HOME_SHORTEST_MS
         self._last = read_setting(log, BROKER)  # the broker of the last session
@@ -36,22 +39,33 @@ class Brokers:
 
     def _turn_to(self, number: int) -> None:
         self._number = number
-        self.config = self._configs[number]
-        self.port = self._make_port(self.config)
+        config = self._configs[number]
+        self.port = self._make_port(config)
+        self.scram = None
+        if config.is_scram:
+            from device.mqtt.scram import Scram  # loaded only here: most devices do not use it
 
-    def make_scram(self, say):
-        """Returns a `device.mqtt.scram.Scram` if the device logs in to this broker with SCRAM, else None."""
-        if not self.config.is_scram:
-            return None
-        from device.mqtt.scram import Scram  # loaded only here: most devices do not use it
-
-        return Scram(self.config.user, self.config.password, self._log, SCRAM + str(self._number), say)
+            self.scram = Scram(config.user, config.password, self._log, SCRAM + str(number), self._say)
 
     @property
     def login(self) -> tuple:
-        """The user name and the password, or None for each."""
-        password = self.config.password
-        return self.config.user, password and password.encode()
+        """The user name and the password for the CONNECT, or None for each."""
+        config = self._configs[self._number]
+        return (None, None) if self.scram else (config.user, config.password and config.password.encode())
+
+    @property
+    def is_deriving(self) -> bool:
+        """Whether the keys of the login must be derived before the next attempt."""
+        return self.scram is not None and self.scram.is_deriving
+
+    def authentication(self):
+        """Returns the `ClientAuthentication` of the next connection; None unless the device logs in with SCRAM."""
+        if self.scram is None:
+            return None
+        from device.mqtt.scram import METHOD
+        from wire.connection.authentication import ClientAuthentication
+
+        return ClientAuthentication(METHOD, self.scram.respond)
 
     @property
     def is_other(self) -> bool:

@@ -8,26 +8,23 @@ message only if it is not.
     publish → setting, remember → PUBREC → act, answer → setting removed … PUBREL → release → PUBCOMP
 
 So each message has one answer, whenever the power fails. If it fails during the action, the action is done again.
-
-The topic filter of the subscription is a setting too. If a broker still has the filter of an older configuration, the
-device unsubscribes from it; messages that arrive by the old filter are acknowledged and ignored.
 """
 
 import json
 import struct
 
+from device.mqtt.subscription import Subscription
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
+from flash_store.incoming import Incoming
 from wire.codec import MQTT_5
-from wire.codec.subscribe import NO_LOCAL, RETAIN_NEVER
 from wire.connection.client import ClientConnection
 from wire.errors import WireError
-from wire.packet_types import PUBREL, UNSUBACK
+from wire.packet_types import PUBREL
 from wire.properties import CORRELATION_DATA, RESPONSE_TOPIC
-from wire.reasons import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
-from wire.topics import check_topic_name, matches, parse_shared
+from wire.reasons import QUOTA_EXCEEDED
+from wire.topics import check_topic_name
 
 KEY = "message"  # of the setting
-FILTER_KEY = "commands"
 HEAD = "<IHHHH"  # the answer's number, packet identifier, bytes of topic, answer's topic and correlation data
 KEPT_BYTES_MAX = 1024  # leaves room for the other settings
 TOO_LARGE = b'{"error": "the answer does not fit into a message"}'
@@ -56,19 +53,18 @@ class Inbox:
         act: called with topic, payload and now_ms; returns the answer, a dict that JSON can hold. If it raises, the
             answer is an error with the exception's text.
         say: called with each line of text for the console and the log.
+        probe: `device.mqtt.session_probe.SessionProbe` of a device that speaks MQTT 5, else None.
     """
 
-    def __init__(self, config, log, act, say) -> None:
-        self._filter = config.commands
-        self._own_filter = parse_shared(self._filter)[1]
+    def __init__(self, config, log, act, say, probe=None) -> None:
+        self.probe = probe
+        self._subscription = Subscription(config.commands, log, say)
         self._answer_topic = config.topic + "/answer"
         self._log = log
+        self._incoming = Incoming(log.settings)
         self._act = act
         self._say = say
         self._connection: ClientConnection | None = None
-        self._marks: list = []
-        self._wants_subscription = False
-        self._may_hold_other = False  # whether the broker may have the subscription of an older configuration
         self._gone: list = []  # packet identifiers of a lost session, which flash still remembers
         self._waiting: list = []  # packets that came: PUBLISH and PUBREL, in order
         self._room_ms: int | None = None
@@ -77,29 +73,29 @@ class Inbox:
         self._answer: bytes | None = None  # answer to the message in hand, when it was acted on but not yet stored
         self._recall()
 
-    def attach(self, connection, session_present: bool, marks: list) -> None:
+    def attach(self, connection, session_present: bool, is_marking: bool) -> None:
         """Takes over a connection that the broker has accepted.
 
         Args:
-            marks: topic filters to subscribe to as well, see `device.mqtt.session_probe`.
+            is_marking: whether to subscribe to the marks of `probe` as well.
         """
         self._connection = connection
-        self._marks = marks
         if session_present:
             self.resume(connection)
         else:
-            self._gone = self._log.remembered()
-        self._wants_subscription = True
-        self._may_hold_other = session_present
+            self._gone = list(self._incoming.identifiers)
+        marks = self.probe.take_filters() if self.probe is not None and is_marking else []
+        self._subscription.begin(session_present, marks)
 
     def resume(self, connection) -> None:
         """Tells the connection which QoS 2 identifiers flash remembers, so that a repeated PUBLISH is recognized."""
-        remembered = self._log.remembered()
-        connection.resume([identifier for identifier in remembered if identifier not in self._gone])
+        connection.resume([one for one in self._incoming.identifiers if one not in self._gone])
 
     def detach(self) -> None:
         """The connection is lost: the broker sends unacknowledged messages again over the next one."""
         self._connection = None
+        if self.probe is not None:
+            self.probe.detach()
         self._waiting = []
         if self._kept is None:
             self._answer = None
@@ -112,12 +108,13 @@ class Inbox:
             self._waiting.append(packet)
 
     def handle_answer(self, answer) -> None:
-        """Takes a SUBACK or UNSUBACK."""
-        if answer.TYPE == UNSUBACK:
-            self._may_hold_other = False
-            self._wants_subscription = True
-        elif answer.reason_codes[0] >= UNSPECIFIED_ERROR:
-            self._say(f"no messages from {self._filter}: the broker refuses the subscription")
+        """Takes a SUBACK or UNSUBACK, except an answer to `probe`."""
+        self._subscription.handle_answer(answer)
+
+    @property
+    def has_promises(self) -> bool:
+        """Whether messages wait for their PUBREL."""
+        return bool(self._incoming.identifiers)
 
     @property
     def is_settled(self) -> bool:
@@ -135,7 +132,7 @@ class Inbox:
         self._room_ms = None
         try:
             self._forget_session()
-            self._subscribe()
+            self._subscription.advance(self._connection)
             while self._kept is not None or self._waiting:
                 if self._kept is not None:
                     self._finish(self._kept, now_ms)
@@ -149,7 +146,7 @@ class Inbox:
         while self._gone:
             if self._kept is not None and self._gone[0] == self._kept.identifier:
                 self._orphan(self._kept)
-            self._log.release(self._gone[0])
+            self._incoming.remove(self._gone[0])
             self._gone.pop(0)
 
     def _orphan(self, kept: Message) -> None:
@@ -162,33 +159,6 @@ class Inbox:
             self._log.settings.remove(KEY)
             self._kept = None
 
-    def _subscribe(self) -> None:
-        """Subscribes to the configured filter, after it is noted in flash and an older filter is unsubscribed."""
-        connection = self._connection
-        if connection is None or not self._wants_subscription:
-            return
-        noted = self._noted_filter()
-        if self._may_hold_other and noted is not None and noted != self._filter.encode():
-            connection.unsubscribe([str(noted, "utf-8")])
-            self._wants_subscription = False
-            return
-        if noted != self._filter.encode():
-            self._log.settings.set(FILTER_KEY, self._filter.encode())
-        self._wants_subscription = False
-        options = 2
-        if connection.protocol_level == MQTT_5:
-            options |= RETAIN_NEVER | (NO_LOCAL if self._own_filter == self._filter else 0)  # [MQTT-3.8.3-4]
-        try:
-            connection.subscribe([(self._filter, options)] + self._marks)
-        except WireError as error:
-            self._say(f"no messages from {self._filter}: {error}")
-
-    def _noted_filter(self) -> bytes | None:
-        try:
-            return self._log.settings.get(FILTER_KEY)
-        except StoreCorrupt:
-            return None  # messages that arrive by the unknown old filter are ignored
-
     def _take_or_leave(self, packet, now_ms: int) -> None:
         try:
             self._take(packet, now_ms)
@@ -200,14 +170,14 @@ class Inbox:
         assert self._connection is not None
         identifier = packet.packet_identifier
         if packet.TYPE == PUBREL:
-            self._log.release(identifier)
+            self._incoming.remove(identifier)
             self._connection.pubcomp(identifier)
             return
         message = self._read(packet)
         if packet.retain:
             self._say(f"a retained message from {message.topic} is passed over: it may have been acted on before")
-        elif not matches(self._own_filter, packet.topic):
-            self._say(f"a message from {message.topic} is passed over: commands is {self._filter}")
+        elif not self._subscription.takes(packet.topic):
+            self._say(f"a message from {message.topic} is passed over: commands is {self._subscription.topic_filter}")
         elif packet.qos == 2:
             self._take_once(message)
             return
@@ -240,13 +210,13 @@ class Inbox:
         An old setting with the same identifier is removed first: the next start would take it for this message.
         """
         self._log.settings.remove(KEY)
-        self._log.remember(identifier)
+        self._incoming.add(identifier)
 
     def _take_once(self, message: Message) -> None:
         assert self._connection is not None
         try:
             self._keep(message)
-            self._log.remember(message.identifier)
+            self._incoming.add(message.identifier)
         except MessageTooLarge as error:
             self._say(f"a message from {message.topic} is refused: {error}")
             if self._connection.protocol_level == MQTT_5:
@@ -310,7 +280,7 @@ class Inbox:
         if value is None:
             return
         answer_id, identifier, *sizes = struct.unpack_from(HEAD, value)
-        if identifier and not self._log.remembers(identifier):
+        if identifier and identifier not in self._incoming:
             return  # no PUBREC was sent: the broker sends the message again, and the setting is overwritten
         parts = []
         at = struct.calcsize(HEAD)

@@ -4,10 +4,9 @@ The states of a message, and of the broker's session, are in `device.mqtt.states
 """
 
 from device.clock import earliest
-from device.mqtt.content_type import content_type
-from device.mqtt.settings import DISOWNED, PROVEN, SESSION_PROBE, DurableIds, read_setting, remove_setting
+from device.mqtt.custody import Custody
+from device.mqtt.settings import PROVEN, read_setting
 from device.mqtt.states import IN_DOUBT, NEW, OTHER, RESUMED
-from flash_store.errors import StoreFull
 from flash_store.log import packet_identifier
 from wire.connection.client import ClientConnection
 from wire.errors import WireError
@@ -16,30 +15,25 @@ from wire.properties import CONTENT_TYPE, REASON_STRING, USER_PROPERTY
 from wire.reasons import PACKET_IDENTIFIER_NOT_FOUND, UNSPECIFIED_ERROR
 
 REQUESTS = 16  # packet identifiers that are kept free for SUBSCRIBE and UNSUBSCRIBE
+SENML_JSON, SENML_CBOR = "application/senml+json", "application/senml+cbor"
+ARRAY_1, ARRAY_2 = b"\x98", b"\x99"  # the first bytes of CBOR arrays with 1 and 2 bytes of length behind
+BASE_NAME, BASE_TIME = b"\x21", b"\x22"  # the first key of the first record
 WINDOW = 8  # most messages in flight; fewer if the broker's Receive Maximum is smaller
-OWED_MS = 1_000  # a PUBREC for which the store had no room is tried again after this time
-FLUSH_MS = 1_000  # an acknowledgement waits this long for others to share its record in flash
 
 
 class Publisher:
-    """Sends the log's messages, oldest first, and acknowledges each in the log once the broker has acknowledged it.
+    """Sends the log's messages, oldest first; `custody` notes what the broker acknowledges.
 
     A message keeps its packet identifier and its identity over connections and restarts. A message that the broker
     refuses stays in the log and keeps its place in the window until it is sent again after a pause. So a broker that
     refuses everything is not flooded, and a broker that refuses a single message gets all others; see
     `device.mqtt.refusals`.
 
-    The PUBREC of a QoS 2 message is durable before PUBREL is sent. A broker that has lost the session may also have
-    lost messages for which it had sent PUBREC. The device sends these again, and waits for a new PUBREC: until that
-    comes, the message is called disowned. If the configuration says not to resend them, the device forsakes them, which
-    leaves a gap.
-
     Args:
         log: the device's `flash_store.log.Log`.
         clock: `device.clock.Clock`.
         say: called with each line of text for the console and the log.
-        resends: whether messages that had their PUBREC are sent again if the broker loses the session.
-        dropped: `device.mqtt.dropped_in_flight.DroppedInFlight` of a device whose store drops its oldest messages.
+        resends, dropped: see `device.mqtt.custody.Custody`.
         qos0_queue: `device.mqtt.qos0_queue.Qos0Queue` of a device that publishes at QoS 0.
     """
 
@@ -49,54 +43,41 @@ class Publisher:
         self._clock = clock
         self._say = say
         self._qos0_queue = qos0_queue
-        self._resends = resends
-        self._dropped = dropped
-        self._disowned = DurableIds(log, DISOWNED, log.pubrecs)
-        self._remark = ""  # the last Reason String with which a broker accepted a message
+        self.custody = Custody(log, say, resends, dropped)
         self._is_lowered = False  # whether the log already says that QoS 2 messages are sent at QoS 1
         self._connection: ClientConnection | None = None
         self._session = NEW
         self._maybe_sent = log.last_id  # messages up to this id may have been sent, in this boot or an earlier one
         self._sent = 0  # messages up to this id were sent over this connection
         self._on_the_way: dict = {}  # packet identifier: message id
-        self._owed: list = []  # ids of messages whose PUBREC came, but is not in flash yet
-        self._owed_ms: int | None = None  # when to try again to store those PUBRECs
         self._anew: list = []  # ids of messages that are sent again before all others
         self._refusals = None if read_setting(log, PROVEN) is None else self._make_refusals()
         self._sent_ms = 0  # when the last PUBLISH went out
         self._left = 0  # the oldest message that was unanswered when the broker ended the connection
-        self._flush_ms: int | None = None
 
-    def attach(self, connection, session: int) -> None:
+    def attach(self, connection, session: int, is_other: bool) -> None:
         """Takes a connection that the broker has accepted, and sends everything unacknowledged over it.
 
         Args:
+            is_other: whether it is another broker than before, which may accept what the last one refused.
             session: NEW, RESUMED, IN_DOUBT or OTHER, see `device.mqtt.states`. NEW means that the CONNACK came without
                 Session Present; then no PUBLISH carries DUP [MQTT-3.3.1-1].
         """
         self.detach()
+        if is_other and self._refusals is not None:
+            self._refusals.forget()
         if session in (NEW, OTHER):
-            self._lose_session()
+            self.custody.lose_session()
         self._connection = connection
         self._session = RESUMED if session == OTHER else session
         self._release_dropped()
-        for message_id in self._taken():
+        for message_id in self.custody.taken:
             self._release(message_id)
-
-    @property
-    def has_promises(self) -> bool:
-        """Whether the session holds QoS 2 state: messages to be released, in either direction."""
-        return bool(self._taken() or self._log.remembered())
 
     @property
     def is_waiting(self) -> bool:
         """Whether an answer of the broker is outstanding, or one of its PUBRECs waits for room in flash."""
-        return bool(self._on_the_way or self._owed)
-
-    @property
-    def is_noted(self) -> bool:
-        """Whether the list of disowned messages is durable, so that it would survive a restart."""
-        return self._disowned.is_durable
+        return bool(self._on_the_way or self.custody.owed)
 
     @property
     def first_request(self) -> int:
@@ -106,24 +87,17 @@ class Publisher:
         will be sent soon.
         """
         behind = self._log.ids(1) or [self._log.last_id + 1]
-        if self._dropped is not None:
-            behind += self._dropped.ids
-        return packet_identifier(min(behind) - REQUESTS)
+        return packet_identifier(min(behind + self.custody.dropped) - REQUESTS)
 
     def detach(self) -> None:
         """The connection is lost."""
         self._connection = None
         self._sent = 0
         self._on_the_way = {}
-        self._owed, self._owed_ms = [], None  # if the session goes on, the broker repeats the PUBREC
+        self.custody.detach()
         self._anew = []
         if self._refusals is not None:
             self._refusals.detach()
-
-    def forget(self) -> None:
-        """Forgets what the last broker refused, because the device has another broker now."""
-        if self._refusals is not None:
-            self._refusals.forget()
 
     def fill(self, now_ms: int) -> bool:
         """Sends one message if the window has a place; returns whether there may be another one to send.
@@ -147,7 +121,7 @@ class Publisher:
                 self._sent = message[0]  # it is in flight already: its PUBREL was sent
             elif anew is None and refusals is not None and refusals.sets_back(message[0]):
                 self._sent = message[0]
-            elif self._is_taken(message[0]):
+            elif self._is_in_use(message[0]):
                 return False
             else:
                 self._send_next(message, anew, now_ms)
@@ -174,7 +148,7 @@ class Publisher:
         if puback.reason_code >= UNSPECIFIED_ERROR:
             self._refuse(message_id, puback, now_ms)
         else:
-            self._say_remark(message_id, puback)
+            self.custody.say_remark(message_id, puback)
             self._acknowledge(message_id, now_ms)
 
     def handle_pubrec(self, pubrec, now_ms: int) -> None:
@@ -186,10 +160,8 @@ class Publisher:
             self._on_the_way.pop(pubrec.packet_identifier)
             self._refuse(message_id, pubrec, now_ms)
             return
-        self._say_remark(message_id, pubrec)
-        if not self._owed:
-            self._owed_ms = now_ms
-        self._owed.append(message_id)
+        self.custody.say_remark(message_id, pubrec)
+        self.custody.take_pubrec(message_id, now_ms)
         self.handle_timer(now_ms)
 
     def handle_pubcomp(self, pubcomp, now_ms: int) -> None:
@@ -203,7 +175,7 @@ class Publisher:
             return
         is_unknown = pubcomp.reason_code == PACKET_IDENTIFIER_NOT_FOUND
         if is_unknown and self._session == IN_DOUBT and self._log.holds(message_id):
-            self._disowned.change(self._disowned.ids + [message_id])
+            self.custody.disown(message_id)
             self._anew.append(message_id)
         else:
             self._acknowledge(message_id, now_ms)
@@ -221,7 +193,7 @@ class Publisher:
 
         `reason_code` comes from its DISCONNECT; None without a DISCONNECT.
         """
-        answered = self._taken() + self._owed
+        answered = self.custody.taken + self.custody.owed
         sent = [one for one in self._on_the_way.values() if one not in answered and self._log.holds(one)]
         if self._refusals is None and min(sent, default=0) != self._left:
             self._left = min(sent, default=0)  # `Refusals` is loaded only when it happens again over this message
@@ -232,14 +204,12 @@ class Publisher:
     def next_timer_ms(self) -> int | None:
         """When `handle_timer` or `fill` wants to be called."""
         refused_ms = None if self._refusals is None else self._refusals.next_timer_ms(not self._on_the_way)
-        return earliest([self._flush_ms, self._owed_ms, refused_ms])
+        return earliest([self.custody.next_timer_ms(), refused_ms])
 
     def handle_timer(self, now_ms: int) -> None:
         """Writes due acknowledgements and PUBRECs to flash, and queues refused messages whose pause is over."""
-        if self._flush_ms is not None and now_ms >= self._flush_ms:
-            self._flush()
-        if self._owed_ms is not None and now_ms >= self._owed_ms:
-            self._note_owed(now_ms)
+        for message_id in self.custody.note_due(now_ms):
+            self._release(message_id)
         if self._refusals is not None:
             self._anew = self._refusals.take_due(now_ms, self._anew)
 
@@ -277,7 +247,9 @@ class Publisher:
         self._sent_ms = now_ms
         if qos == 2 and self._connection.maximum_qos_peer == 1:
             qos = 1  # [MQTT-3.2.2-11]
-            self._say_lowered()
+            if not self._is_lowered:
+                self._is_lowered = True
+                self._say("this broker takes QoS 1 at most: messages of QoS 2 go out at QoS 1, with their identity")
         identifier = packet_identifier(message_id)
         identity = encode_identity(self._client_id, self._log.epoch, message_id)
         properties: dict = {USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
@@ -293,23 +265,13 @@ class Publisher:
                 self._watch_refusals().refuse(message_id, None, str(error), now_ms)
         else:
             self._on_the_way[identifier] = message_id
-            if self._dropped is not None and qos == 2:
-                self._dropped.begin(message_id)
+            if qos == 2:
+                self.custody.begin(message_id)
 
-    def _is_taken(self, message_id: int) -> bool:
+    def _is_in_use(self, message_id: int) -> bool:
         """Whether the message's packet identifier is still in use, by a request or by a message 65,535 ids older."""
         assert self._connection is not None
         return self._connection.is_in_use(packet_identifier(message_id))
-
-    def _note_owed(self, now_ms: int) -> None:
-        try:
-            while self._owed:
-                self._log.note_pubrec(self._owed[0])
-                self._disowned.remove(self._owed[0])
-                self._release(self._owed.pop(0))
-            self._owed_ms = None
-        except StoreFull:
-            self._owed_ms = now_ms + OWED_MS
 
     def _release(self, message_id: int) -> None:
         assert self._connection is not None
@@ -319,51 +281,18 @@ class Publisher:
 
     def _release_dropped(self) -> None:
         """Sends PUBREL for QoS 2 messages that the store dropped while they were in flight."""
-        if self._dropped is not None and self._connection is not None:
-            for message_id in self._dropped.ids:
-                if not self._is_taken(message_id):
+        if self._connection is not None:
+            for message_id in self.custody.dropped:
+                if not self._is_in_use(message_id):
                     self._release(message_id)
 
-    def _taken(self) -> list:
-        """Returns the ids of messages that had their PUBREC: the broker waits for PUBREL."""
-        return [message_id for message_id in self._log.pubrecs() if message_id not in self._disowned.ids]
-
-    def _lose_session(self) -> None:
-        if self._dropped is not None:
-            self._dropped.forget()
-        if not self._resends:
-            self._forsake(self._taken())
-        self._disowned.change(self._log.pubrecs())
-        if self._disowned.is_durable:  # until then the probe has to find out after a restart that the session is lost
-            remove_setting(self._log, SESSION_PROBE)
-
-    def _forsake(self, lost: list) -> None:
-        if not lost:
-            return
-        try:
-            self._log.forsake(lost)
-        except StoreFull:
-            return  # there is no room for the gap, so the messages are resent
-        self._say(f"the broker has lost the session, and {len(lost)} messages with it that it had taken")
-
     def _acknowledge(self, message_id: int, now_ms: int) -> None:
-        self._end(message_id)
         if self._refusals is not None:
             self._refusals.take(message_id)
-        self._log.acknowledge(message_id)
-        if not self._on_the_way:
-            self._flush()
-        elif self._flush_ms is None:
-            self._flush_ms = now_ms + FLUSH_MS
-
-    def _end(self, message_id: int) -> None:
-        """The exchange of this message with the broker is over."""
-        self._disowned.remove(message_id)
-        if self._dropped is not None:
-            self._dropped.end(message_id)
+        self.custody.acknowledge(message_id, not self._on_the_way, now_ms)
 
     def _refuse(self, message_id: int, answer, now_ms: int) -> None:
-        self._end(message_id)
+        self.custody.end(message_id)
         from wire.reasons import describe  # loaded only now: most brokers never refuse a message
 
         text = answer.properties.get(REASON_STRING)
@@ -381,21 +310,20 @@ class Publisher:
 
         return Refusals(self._log, self._clock, self._say)
 
-    def _say_remark(self, message_id: int, answer) -> None:
-        """Logs the Reason String of an accepted message, once for each new text.
 
-        A gateway that gives messages another identity says so in its first answer over each connection.
-        """
-        text = answer.properties.get(REASON_STRING)
-        if text and text != self._remark:
-            self._remark = text
-            self._say(f"message {message_id} taken, but: {text}")
+def content_type(payload: bytes) -> str | None:
+    """Returns the content type of a message in flash, recognized by its first bytes.
 
-    def _say_lowered(self) -> None:
-        if not self._is_lowered:
-            self._is_lowered = True
-            self._say("this broker takes QoS 1 at most: messages of QoS 2 go out at QoS 1, with their identity")
-
-    def _flush(self) -> None:
-        self._log.flush()
-        self._flush_ms = None
+    The configuration does not tell it, because the message may be older. None for a message that a user's own program
+    has stored.
+    """
+    if payload[:7] == b'[{"bn":':
+        return SENML_JSON
+    at = 2 if payload[:1] == ARRAY_1 else 3 if payload[:1] == ARRAY_2 else 1
+    if (
+        b"\x80" < payload[:1] < b"\xa0"
+        and b"\xa0" < payload[at : at + 1] < b"\xc0"
+        and payload[at + 1 : at + 2] in (BASE_NAME, BASE_TIME)
+    ):
+        return SENML_CBOR
+    return None

@@ -43,8 +43,8 @@ A **message** of the store. The states in capitals are in flash; after a restart
 
     state     is kept in
     STORED    the log
-    sent      `_on_the_way`
-    owed      `_on_the_way` and `_owed`: PUBREL is not sent until flash has the PUBREC
+    sent      `Publisher._on_the_way`
+    owed      `_on_the_way` and `Custody.owed`: PUBREL is not sent until flash has the PUBREC
     RECEIVED  the log's PUBRECs, and `_on_the_way` after its PUBREL
     DISOWNED  the log's PUBRECs and `_disowned`
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from flash_store.errors import StoreFull
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tools.lab.testing.nor import NorFlash, Operation, PowerCut
 
@@ -31,9 +32,9 @@ def churn(log: Log, device: NorFlash, rng: random.Random) -> Log:
             elif what == 1:
                 log.settings.remove(name)
             elif what == 2:
-                log.remember(identifier)
+                Incoming(log.settings).add(identifier)
             elif what == 3:
-                log.release(identifier)
+                Incoming(log.settings).remove(identifier)
             else:
                 log = Log(device)
     return log

@@ -3,6 +3,7 @@
 import pytest
 
 from flash_store.errors import MessageTooLarge
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tests.flash_store.support import formatted, mounted
 
@@ -42,21 +43,22 @@ def test_a_pubrec_outlives_the_relocation_of_its_message() -> None:
 @pytest.mark.parametrize(("granule", "sector_size"), [(8, 512), (16, 512), (256, 4096)])
 def test_received_packet_identifiers_are_remembered_until_they_are_released(granule: int, sector_size: int) -> None:
     flash, log = mounted(granule, sector_size)
+    incoming = Incoming(log.settings)
     for identifier in (7, 65535, 1):
-        log.remember(identifier)
-    log.remember(7)
-    log.release(65535)
-    log.release(12)
-    for again in (log, Log(flash)):
-        assert again.remembered() == [7, 1]
-        assert again.remembers(7)
-        assert not again.remembers(65535)
+        incoming.add(identifier)
+    incoming.add(7)
+    incoming.remove(65535)
+    incoming.remove(12)
+    for again in (incoming, Incoming(Log(flash).settings)):
+        assert again.identifiers == [7, 1]
+        assert 7 in again
+        assert 65535 not in again
 
 
 def test_remembering_more_than_a_receiver_may_have_on_the_way_is_refused() -> None:
-    log = Log(formatted())
+    incoming = Incoming(Log(formatted()).settings)
     for identifier in range(1, 59):
-        log.remember(identifier)
+        incoming.add(identifier)
     with pytest.raises(MessageTooLarge, match="58 packet identifiers are remembered already"):
-        log.remember(59)
-    assert len(log.remembered()) == 58
+        incoming.add(59)
+    assert len(incoming.identifiers) == 58

@@ -7,6 +7,7 @@ import pytest
 
 from flash_store import record, sector
 from flash_store.devices.ram import RamFlash
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tools.cli.flash.layout import (
     NAMES,
@@ -49,7 +50,7 @@ KINDS = {row[1]: int(row[0], 16) for row in table("| kind (hex) |")}
 @pytest.fixture(scope="module")
 def device() -> RamFlash:
     """The device after the example's calls."""
-    names: dict = {"RamFlash": RamFlash, "Log": Log}
+    names: dict = {"RamFlash": RamFlash, "Log": Log, "Incoming": Incoming}
     exec(PROGRAM, names)
     return names["device"]
 
@@ -125,7 +126,7 @@ def test_both_readers_find_in_the_example_what_the_text_says(device: RamFlash, i
     log = Log(device)
     assert list(log.messages()) == [(message_id, qos, False, said[2], said[3].encode())]
     assert log.has_pubrec(message_id)
-    assert (log.settings.keys(), log.remembered()) == ([said[5]], [identifier])
+    assert (log.settings.keys(), Incoming(log.settings).identifiers) == ([said[5]], [identifier])
     assert log.boot_id == boot_id
 
 

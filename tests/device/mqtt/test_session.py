@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from flash_store.incoming import Incoming
 from tests.device.mqtt.publishing import arrived, drain, gaps, origins, publish, rest, start
 from tests.device.mqtt.virtual import VirtualBoard
 from tests.support.model_broker import ModelBroker
@@ -213,7 +214,7 @@ def test_command_is_released_in_flash_while_the_device_asks_for_its_session() ->
     device.run(lambda: broker.packets_left is None, 5)
     device = start(board, broker, commands="commands/garage")
     device.run(lambda: not broker.session.coming, 60)
-    assert not device.log.remembered()
+    assert not Incoming(device.log.settings).identifiers
     device.port.command(told)
     drain(device)
     assert len([message for message in broker.arrived if message.topic.endswith("/answer")]) == 2

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from device.mqtt.content_type import content_type
+from device.mqtt.publisher import content_type
 from device.readings import payload, senml, senml_cbor
 from tools.lab.micropython import MicroPython
 

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tests.house.repository import ROOT
 from tests.tools.cli.flash.images import SECTORS, formatted, sector_size_of
@@ -109,8 +110,8 @@ def test_both_sides_of_qos_2_are_shown(flash: NorFlash, tmp_path: Path) -> None:
     log.append("cmd", b"on", qos=2)
     log.note_pubrec(log.append("cmd", b"off", qos=2))
     for identifier in (7, 8, 9):
-        log.remember(identifier)
-    log.release(8)
+        Incoming(log.settings).add(identifier)
+    Incoming(log.settings).remove(8)
     found, text = both(saved(flash, tmp_path))
     assert [message["pubrec"] for message in found["messages"]] == [False, True]
     assert found["received"] == [7, 9]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flash_store.errors import StoreError
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tests.house.repository import ROOT
 from tests.tools.cli.flash.images import LIVES, flash_with, formatted, of_workload, sector_size_of
@@ -55,7 +56,7 @@ def said_by_store(log: Log) -> dict[str, object]:
         "messages": messages,
         "pubrec": [message[0] for message in messages if log.has_pubrec(message[0])],
         "settings": {key: log.settings.get(key) for key in log.settings.keys()},  # noqa: SIM118
-        "received": log.remembered(),
+        "received": Incoming(log.settings).identifiers,
         "gaps": log.gaps(),
         "boot_id": log.boot_id,
         "last_id": log.last_id,

@@ -3,7 +3,7 @@
 import random
 from typing import NamedTuple
 
-from device.mqtt.content_type import SENML_CBOR, SENML_JSON
+from device.mqtt.publisher import SENML_CBOR, SENML_JSON
 from device.readings import senml, senml_cbor
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE, USER_PROPERTY

@@ -6,6 +6,7 @@ from contextlib import suppress
 from functools import partial
 
 from flash_store.errors import StoreCorrupt, StoreError
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tools.lab.testing.nor import NorFlash
 from tools.lab.torture.flash.model import IDENTIFIERS, KEYS, expect
@@ -83,9 +84,9 @@ def _mount(torture: Torture, one: Original, other: Original, image: bytes) -> No
 def use(log: Log) -> None:
     """All calls answer, or raise what is documented."""
     calls: list[Callable[[], object]] = [lambda key=key: log.settings.get(key) for key in KEYS]  # type: ignore[misc]
-    calls += [log.settings.keys, log.gaps, log.stats, log.idle, log.flush, log.oldest]
+    calls += [log.settings.keys, log.gaps, log.stats, log.idle, log.flush]
     calls += [lambda: log.append("topic", b"payload"), lambda: log.settings.set(KEYS[0], b"new")]
-    calls += [lambda: log.note_pubrec(log.last_id), lambda: log.remember(IDENTIFIERS[0])]
+    calls += [lambda: log.note_pubrec(log.last_id), lambda: Incoming(log.settings).add(IDENTIFIERS[0])]
     calls += [lambda: [log.acknowledge(message[0]) for message in log.messages()], log.flush, log.idle]
     calls += [lambda: log.append("topic", b"payload"), lambda: log.forget_gaps(log.gaps())]
     for call in calls:

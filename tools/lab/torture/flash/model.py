@@ -1,5 +1,6 @@
 """A model of a store in dicts and sets: after each mount it says what the store must hold."""
 
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 
 Message = tuple[int, bool, str, bytes]  # QoS, retain, topic, payload
@@ -183,7 +184,8 @@ class Model:
         changing, new = self.changing or (None, None)
         if isinstance(changing, str) and log.settings.get(changing) == new:
             self.changed(changing, new)
-        if isinstance(changing, int) and log.remembers(changing) == (new is not None):
+        incoming = Incoming(log.settings)
+        if isinstance(changing, int) and (changing in incoming) == (new is not None):
             self.changed(changing, new)
         self.changing = None
         for key in KEYS:
@@ -191,7 +193,7 @@ class Model:
         expect(log.settings.keys() == sorted(self.settings), f"settings {log.settings.keys()}")
         for identifier in IDENTIFIERS:
             expected = identifier in self.remembered
-            expect(log.remembers(identifier) == expected, f"received {identifier}: expected {expected}")
+            expect((identifier in incoming) == expected, f"received {identifier}: expected {expected}")
 
     def _check_gaps(self, log: Log) -> None:
         """Each range counts exactly what it covers, and together they cover all."""

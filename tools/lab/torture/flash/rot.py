@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from flash_store import record
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tools.lab.testing.nor import NorFlash
 from tools.lab.torture.flash.images import STORES, Original, originals
@@ -90,8 +91,9 @@ def _flip(store: Original, places: list[Place], bit: int) -> None:
     expect(log.boot_id > store.model.boot_id, f"boot_id {log.boot_id} after {store.model.boot_id}, hit was {hit}")
     if kind != record.SET:
         expect(all(log.settings.get(key) == store.model.settings.get(key) for key in KEYS), f"a setting, hit was {hit}")
+        incoming = Incoming(log.settings)
         for identifier in IDENTIFIERS:
-            expect(log.remembers(identifier) == (identifier in store.model.remembered), f"{identifier}, hit was {hit}")
+            expect((identifier in incoming) == (identifier in store.model.remembered), f"{identifier}, hit was {hit}")
     if not is_message and kind != record.REC:
         for message_id in set(found) & set(store.model.stored):
             expected = message_id in store.model.received

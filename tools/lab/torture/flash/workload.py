@@ -4,6 +4,7 @@ import random
 from dataclasses import dataclass
 
 from flash_store.errors import StoreFull
+from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tools.lab.testing.nor import NorFlash
 from tools.lab.torture.flash.model import ACK_BATCH, IDENTIFIERS, KEYS, Broken, Message, Model, expect
@@ -167,7 +168,8 @@ class Workload:
         value = None if identifier in self.model.remembered else b""
         self.model.changing = (identifier, value)
         try:
-            (self.log.release if value is None else self.log.remember)(identifier)
+            incoming = Incoming(self.log.settings)
+            (incoming.remove if value is None else incoming.add)(identifier)
         except StoreFull:
             self.model.changing = None
         else:
