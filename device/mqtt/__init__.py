@@ -21,9 +21,11 @@ from device.ports import Down, Up
 from flash_store.errors import StoreFull
 from wire.backoff import Backoff
 from wire.codec import MQTT_5
+from wire.codec.connect import FOR_EVER_S, Connect
 from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.packet_types import CONNACK, DISCONNECT, PUBACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK, UNSUBACK
+from wire.properties import MAXIMUM_PACKET_SIZE, RECEIVE_MAXIMUM, SESSION_EXPIRY_INTERVAL
 from wire.reasons import SUCCESS
 from wire.time_offer import offered_time
 
@@ -32,7 +34,7 @@ UNANSWERED_MAX = 4  # the retry interval doubles at most this often
 STEADY_MS = 10_000  # a connection that ends sooner counts as a failed attempt: the wait for the next one grows
 SILENCE_MS = 5_000  # an attempt that takes longer is logged; it goes on
 KEEP_ALIVE_S = 60
-RECEIVE_MAXIMUM = 20  # messages to the device at once, in RAM; mosquitto 2.0.11 sends 20 whatever value we announce
+MESSAGES_MAX = 20  # messages to the device at once, in RAM; mosquitto 2.0.11 sends 20 whatever value we announce
 PACKET_SIZE_MAX = 4096  # of incoming packets: answers with a reason, and commands
 
 
@@ -184,18 +186,20 @@ class Session:
 
     def _connect(self, now_ms: int) -> None:
         config = self._config
-        login = self._brokers.login
-        self._connection = ClientConnection(
+        username, password = self._brokers.login
+        packet = Connect(
             config.client_id,
-            protocol_level=config.protocol_level,
-            keep_alive_s=KEEP_ALIVE_S,
-            receive_maximum=RECEIVE_MAXIMUM,
-            maximum_packet_size=PACKET_SIZE_MAX,
-            clean_start=self._brokers.is_other,
-            username=login[0],
-            password=login[1],
+            self._brokers.is_other,
+            KEEP_ALIVE_S,
+            username,
+            password,
+            None if self._status is None else self._status.will(),
+            {SESSION_EXPIRY_INTERVAL: FOR_EVER_S, RECEIVE_MAXIMUM: MESSAGES_MAX, MAXIMUM_PACKET_SIZE: PACKET_SIZE_MAX},
+            config.protocol_level,
+        )
+        self._connection = ClientConnection(
+            packet,
             authentication=self._brokers.authentication(),
-            will=None if self._status is None else self._status.will(),
             retry_interval_ms=self._retry_interval_ms(),
             first_identifier=self._publisher.first_request,
         )

@@ -18,6 +18,7 @@ from uplink.connect.reading import IDLE_PER_S
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.route import Route
 from wire.bulk.connection import BulkClientConnection
+from wire.codec.connect import Connect
 from wire.codec.packets import Connack, Puback
 from wire.primitives import encode_varint
 from wire.properties import MAXIMUM_PACKET_SIZE as MAXIMUM_PACKET_SIZE_PROPERTY
@@ -37,7 +38,7 @@ def test_a_timer_that_is_late_ends_no_connection(run) -> None:
 
     async def scenario() -> None:
         async with scripted_broker() as broker:
-            client = LateClient("gateway-1")
+            client = LateClient(Connect("gateway-1"))
             connected = asyncio.get_running_loop().create_future()
             remote = Remote(client, connected.set_result)
             await asyncio.get_running_loop().create_connection(lambda: remote, "127.0.0.1", broker.port)
@@ -57,7 +58,7 @@ def test_a_timer_that_is_late_ends_no_connection(run) -> None:
 def test_what_is_sent_after_the_connection_was_lost_goes_nowhere_and_raises_nothing(run) -> None:
     async def scenario() -> None:
         async with scripted_broker() as broker:
-            client = BulkClientConnection("gateway-1")
+            client = BulkClientConnection(Connect("gateway-1"))
             connected = asyncio.get_running_loop().create_future()
             remote = Remote(client, connected.set_result)
             await asyncio.get_running_loop().create_connection(lambda: remote, "127.0.0.1", broker.port)

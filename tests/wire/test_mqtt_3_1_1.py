@@ -3,6 +3,7 @@
 import pytest
 
 from tests.wire.connection.talk import NOW_MS, connected_client, connected_server, events, sent
+from tools.lab.testing.client import client_connection
 from wire import properties as p
 from wire import reasons
 from wire.codec.packets import (
@@ -33,7 +34,7 @@ def server(connect: Connect | None = None, properties: dict | None = None, **arg
 
 
 def test_connect_says_what_it_can() -> None:
-    dev = ClientConnection(
+    dev = client_connection(
         "dev",
         protocol_level=MQTT_3_1_1,
         keep_alive_s=30,
@@ -160,7 +161,7 @@ def test_authentication_is_version_5s() -> None:
 
 
 def test_the_server_gives_no_name_to_an_empty_identifier_of_a_clean_session() -> None:
-    dev = ClientConnection("", protocol_level=MQTT_3_1_1, clean_start=True)
+    dev = client_connection("", protocol_level=MQTT_3_1_1, clean_start=True)
     dev.connect(NOW_MS)
     assert events(dev, Connack(False)) == [Connack(False)]
     assert dev.connected

@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 
 from host.credentials import Credentials
 from host.server import Server
-from wire.codec.packets import Connack, Packet, Puback
+from wire.codec.packets import Connack, Connect, Packet, Puback
 from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.reasons import UNSPECIFIED_ERROR, describe
 
+KEEP_ALIVE_S = 60
 READ_MOST = 65_536
 LEAVE_S = 5.0
 
@@ -93,13 +94,8 @@ async def connected(server: Server, credentials: Credentials, name: str) -> Asyn
     """
     password, context = credentials.password(), credentials.context(server)
     reader, writer = await asyncio.open_connection(server.host, server.port, ssl=context)
-    protocol = ClientConnection(
-        f"{name}-{uuid.uuid4().hex[:16]}",
-        clean_start=True,
-        session_expiry_s=0,
-        username=credentials.user,
-        password=password,
-    )
+    packet = Connect(f"{name}-{uuid.uuid4().hex[:16]}", True, KEEP_ALIVE_S, credentials.user, password)
+    protocol = ClientConnection(packet)
     client = Client(reader, writer, protocol)
     try:
         protocol.connect(_now_ms())

@@ -27,8 +27,11 @@ from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.connect.version import SpokenVersion
 from uplink.queue.route_queue import RouteQueue
 from wire.bulk.connection import BulkClientConnection
+from wire.codec.connect import FOR_EVER_S, Connect
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Connack
 from wire.identity import KEEP, RECEIVE, WISH_PROPERTY
+from wire.properties import MAXIMUM_PACKET_SIZE as MAXIMUM_PACKET_SIZE_PROPERTY
+from wire.properties import SESSION_EXPIRY_INTERVAL
 from wire.reasons import (
     BAD_AUTHENTICATION_METHOD,
     BAD_USER_NAME_OR_PASSWORD,
@@ -339,14 +342,11 @@ class Connector:
         is_new: bool = False,
     ) -> Accepted:
         receives = self._receives
+        size = max(self._packet_size, MAXIMUM_PACKET_SIZE) if receives else MAXIMUM_PACKET_SIZE
+        properties = {SESSION_EXPIRY_INTERVAL: FOR_EVER_S, MAXIMUM_PACKET_SIZE_PROPERTY: size}
+        user, keep_alive_s = self._config.user, self._config.keep_alive_s
         client = BulkClientConnection(
-            self._client_id,
-            protocol_level=level,
-            clean_start=is_clean,
-            keep_alive_s=self._config.keep_alive_s,
-            maximum_packet_size=max(self._packet_size, MAXIMUM_PACKET_SIZE) if receives else MAXIMUM_PACKET_SIZE,
-            username=self._config.user,
-            password=password,
+            Connect(self._client_id, is_clean, keep_alive_s, user, password, None, properties, level),
             retry_interval_ms=1000 * self._config.retry_interval_s,
             inflight_window=self._config.inflight_window,
         )

@@ -66,7 +66,6 @@ class Connect(Packet):
         will: Will | None = None,
         properties: dict | None = None,
         protocol_level: int = MQTT_5,
-        level_byte: int = 0,
     ) -> None:
         self.client_id = client_id
         self.clean_start = clean_start
@@ -76,7 +75,7 @@ class Connect(Packet):
         self.will = will
         self.properties = {} if properties is None else properties
         self.protocol_level = protocol_level
-        self.level_byte = level_byte
+        self.level_byte = 0
 
     @property
     def session_expiry_s(self) -> int:

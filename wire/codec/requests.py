@@ -67,7 +67,9 @@ def _decode_connect(reader: Reader, header_flags: int, level: int, level_byte: i
         if not client_id and (is_3_1 or not clean_start):
             text = "no client identifier, which MQTT 3.1 and a session that is kept need [3.1.1 MQTT-3.1.3-8]"
             raise RemoteProtocolError(CLIENT_IDENTIFIER_NOT_VALID, text)
-    return Connect(client_id, clean_start, keep_alive_s, username, password, will, properties, level, level_byte)
+    packet = Connect(client_id, clean_start, keep_alive_s, username, password, will, properties, level)
+    packet.level_byte = level_byte
+    return packet
 
 
 def _read_level(reader: Reader) -> int:

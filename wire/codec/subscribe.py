@@ -69,21 +69,19 @@ def _encode_head(packet: Subscribe | Unsubscribe, level: int) -> bytes:
     return identifier + write_properties(packet.properties, packet.TYPE, level)
 
 
-def check_granted(packet: Subscribe, granted: dict) -> None:
-    """Raises LocalProtocolError if `granted`, the CONNACK's properties, rule this subscription out."""
-    wanted = []
-    if SUBSCRIPTION_IDENTIFIER in packet.properties:
-        wanted.append(SUBSCRIPTION_IDENTIFIERS_AVAILABLE)
+def not_granted(packet: Subscribe, granted: dict):
+    """Returns what `granted`, the properties of a CONNACK, rules out: (the property, what the SUBSCRIBE asks for).
+
+    None if they grant all of the SUBSCRIBE.
+    """
+    if SUBSCRIPTION_IDENTIFIER in packet.properties and not granted.get(SUBSCRIPTION_IDENTIFIERS_AVAILABLE, 1):
+        return SUBSCRIPTION_IDENTIFIERS_AVAILABLE, "a subscription identifier"
     for topic_filter, _ in packet.filters:
-        if topic_filter.startswith("$share/"):
-            wanted.append(SHARED_SUBSCRIPTION_AVAILABLE)
-        if "+" in topic_filter or "#" in topic_filter:
-            wanted.append(WILDCARD_SUBSCRIPTION_AVAILABLE)
-    for identifier in wanted:
-        if not granted.get(identifier, 1):
-            raise LocalProtocolError(
-                f"the server does not serve it: CONNACK property 0x{identifier:02x} is 0 [section 3.2.2.3]"
-            )
+        if topic_filter.startswith("$share/") and not granted.get(SHARED_SUBSCRIPTION_AVAILABLE, 1):
+            return SHARED_SUBSCRIPTION_AVAILABLE, f"{topic_filter!r}"
+        if ("+" in topic_filter or "#" in topic_filter) and not granted.get(WILDCARD_SUBSCRIPTION_AVAILABLE, 1):
+            return WILDCARD_SUBSCRIPTION_AVAILABLE, f"{topic_filter!r}"
+    return None
 
 
 def reserved_options(level: int) -> int:

@@ -3,7 +3,7 @@
 from wire.codec import MQTT_3_1_1, MQTT_5, Packet
 from wire.codec.acknowledge import Pubrel
 from wire.codec.connack import Connack
-from wire.codec.connect import Connect, Will
+from wire.codec.connect import Connect
 from wire.codec.control import Disconnect, Pingreq
 from wire.codec.decoder import PACKET_SIZE_MAX, TO_CLIENT
 from wire.connection import QOS_MAX, REASON_STRING_MAX, RECEIVE_MAXIMUM_DEFAULT, Connection
@@ -46,11 +46,11 @@ class ClientConnection(Connection):
     `maximum_packet_size_peer`.
 
     Args:
-        protocol_level: MQTT_5 or MQTT_3_1_1. A CONNECT of 3.1.1 carries no `session_expiry_s`, no `receive_maximum` and
-            no properties: its session lasts for ever, or until the connection ends if `clean_start` is set.
-        session_expiry_s: how long the server keeps the session after the connection; 0xFFFFFFFF is for ever.
-        keep_alive_s: after this time without a packet the client sends a PINGREQ. If no byte comes within half of this
-            time after it, the connection is Closed. 0 turns both off.
+        connect_packet: what `connect` sends, with the limits of this side in its properties: RECEIVE_MAXIMUM,
+            MAXIMUM_PACKET_SIZE, TOPIC_ALIAS_MAXIMUM. The latter two also hold over MQTT 3.1.1, whose CONNECT carries no
+            properties: its session lasts for ever, or until the connection ends if `clean_start` is set. After
+            `keep_alive_s` without a packet the client sends a PINGREQ. If no byte comes within half of this time after
+            it, the connection is Closed. 0 turns both off.
         retry_interval_ms: how long a message may stay unacknowledged; 0: for ever; None: 20 s over 3.1.1, for ever over
             5. After this time 3.1.1 sends the message again (see `wire.connection.retry`). MQTT 5 forbids that, so the
             connection is Closed, and the client may resume its session over a new one.
@@ -64,31 +64,25 @@ class ClientConnection(Connection):
 
     def __init__(
         self,
-        client_id: str,
+        connect_packet: Connect,
         *,
-        protocol_level: int = MQTT_5,
-        clean_start: bool = False,
-        session_expiry_s: int = 0xFFFF_FFFF,
-        keep_alive_s: int = 60,
-        receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT,
-        maximum_packet_size: int = PACKET_SIZE_MAX,
-        topic_alias_maximum: int = 0,
-        username: str | None = None,
-        password: bytes | None = None,
-        will: Will | None = None,
         retry_interval_ms: int | None = None,
         authentication=None,
         first_identifier: int = 1,
     ) -> None:
-        super().__init__(TO_CLIENT, receive_maximum, maximum_packet_size, topic_alias_maximum)
-        self._speak(protocol_level)
+        limits = connect_packet.properties
+        super().__init__(
+            TO_CLIENT,
+            limits.get(RECEIVE_MAXIMUM, RECEIVE_MAXIMUM_DEFAULT),
+            limits.get(MAXIMUM_PACKET_SIZE, PACKET_SIZE_MAX),
+            limits.get(TOPIC_ALIAS_MAXIMUM, 0),
+        )
+        self._speak(connect_packet.protocol_level)
         self._send_window = SendWindow(0, first_identifier)
-        self.client_id = client_id
-        self.clean_start = clean_start
-        self.session_expiry_s = session_expiry_s
-        self.keep_alive_s = keep_alive_s
-        self._credentials = (username, password)
-        self._will = will
+        self.connect_packet = connect_packet
+        self.client_id = connect_packet.client_id
+        self.session_expiry_s = connect_packet.session_expiry_s
+        self.keep_alive_s = connect_packet.keep_alive_s
         self._authentication = authentication
         if authentication is not None:
             self._decoder.add_reader(authentication.PACKET)
@@ -96,7 +90,7 @@ class ClientConnection(Connection):
         self._requests: dict = {}  # packet identifier: (type of the answer, number of filters)
         self._granted: dict = {}
         self._retry_due: list = []
-        if retry_interval_ms is None and protocol_level == MQTT_3_1_1:
+        if retry_interval_ms is None and self.protocol_level == MQTT_3_1_1:
             retry_interval_ms = RETRY_INTERVAL_3_1_1_MS
         self._retry_timer = None
         if retry_interval_ms:
@@ -105,32 +99,13 @@ class ClientConnection(Connection):
             self._retry_timer = RetryTimer(retry_interval_ms)
 
     def connect(self, now_ms: int, properties: dict | None = None) -> None:
-        """Sends the CONNECT. `properties` are sent besides those of this connection; MQTT 3.1.1 sends none."""
+        """Sends the CONNECT, with `properties` besides its own; MQTT 3.1.1 sends none."""
         self._now_ms = now_ms
-        properties = {} if properties is None else dict(properties)
-        if self.session_expiry_s:
-            properties[SESSION_EXPIRY_INTERVAL] = self.session_expiry_s
-        if self.receive_maximum != RECEIVE_MAXIMUM_DEFAULT:
-            properties[RECEIVE_MAXIMUM] = self.receive_maximum
-        if self.maximum_packet_size < PACKET_SIZE_MAX:
-            properties[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
-        if self.topic_alias_maximum:
-            properties[TOPIC_ALIAS_MAXIMUM] = self.topic_alias_maximum
+        told = self.connect_packet.properties
+        told.update(properties or {})
         if self._authentication is not None:
-            properties.update(self._authentication.begin())
-        username, password = self._credentials
-        self._send(
-            Connect(
-                self.client_id,
-                self.clean_start,
-                self.keep_alive_s,
-                username,
-                password,
-                self._will,
-                properties,
-                self.protocol_level,
-            )
-        )
+            told.update(self._authentication.begin())
+        self._send(self.connect_packet)
         self._deadline_ms = now_ms + CONNACK_TIMEOUT_MS
 
     def subscribe(self, filters: list, properties: dict | None = None) -> int:
@@ -140,10 +115,12 @@ class ClientConnection(Connection):
         LocalProtocolError if the server has announced that it does not serve such a subscription.
         """
         from wire.codec.suback import Suback  # imported here: a device that only publishes does not load it
-        from wire.codec.subscribe import Subscribe, check_granted
+        from wire.codec.subscribe import Subscribe, not_granted
 
         request = Subscribe(0, filters, properties)
-        check_granted(request, self._granted)
+        ruled_out = not_granted(request, self._granted)
+        if ruled_out is not None:
+            raise LocalProtocolError(f"the server does not serve {ruled_out[1]} [section 3.2.2.3]")
         return self._request(request, Suback)
 
     def unsubscribe(self, filters: list, properties: dict | None = None) -> int:
@@ -276,7 +253,7 @@ class ClientConnection(Connection):
         self.client_id = granted.get(ASSIGNED_CLIENT_IDENTIFIER, self.client_id)
         if not self.client_id and self.protocol_level == MQTT_5:
             raise RemoteProtocolError(PROTOCOL_ERROR, "a CONNACK assigns no client identifier [MQTT-3.2.2-16]")
-        if packet.session_present and self.clean_start:
+        if packet.session_present and self.connect_packet.clean_start:
             raise RemoteProtocolError(PROTOCOL_ERROR, "a session is present after a clean start [MQTT-3.2.2-2]")
         if self._authentication is not None:
             self._authentication.finish(granted)

@@ -1,7 +1,6 @@
 """The server's end of an MQTT connection. The gateway uses it for its clients: devices and subscribers."""
 
 from wire.codec import MQTT_5, Packet
-from wire.codec.auth import Auth
 from wire.codec.connack import Connack
 from wire.codec.connect import Connect
 from wire.codec.control import Disconnect, Pingresp
@@ -9,13 +8,13 @@ from wire.codec.decoder import PACKET_SIZE_MAX
 from wire.codec.publish import Publish
 from wire.codec.requests import BRIDGE, MQTT_3_1, TO_SERVER
 from wire.codec.suback import Suback, Unsuback
-from wire.codec.subscribe import NO_LOCAL, RETAIN_AS_PUBLISHED, Subscribe, Unsubscribe
+from wire.codec.subscribe import NO_LOCAL, RETAIN_AS_PUBLISHED, Subscribe, Unsubscribe, not_granted
 from wire.connection import QOS_MAX, REASON_STRING_MAX, RECEIVE_MAXIMUM_DEFAULT, Connection
+from wire.connection.server_authentication import ServerAuthentication
 from wire.connection.states import AWAIT_CONNACK, AWAIT_CONNECT, CONNECTED, FROM_CLIENT, FROM_SERVER
 from wire.errors import LocalProtocolError, RemoteProtocolError, WireError
 from wire.packet_types import AUTH, CONNECT, DISCONNECT, PINGREQ, SUBSCRIBE, UNSUBSCRIBE
 from wire.properties import (
-    AUTHENTICATION_DATA,
     AUTHENTICATION_METHOD,
     MAXIMUM_PACKET_SIZE,
     MAXIMUM_QOS,
@@ -40,7 +39,6 @@ from wire.reasons import (
     PROTOCOL_ERROR,
     QOS_NOT_SUPPORTED,
     QUOTA_EXCEEDED,
-    RE_AUTHENTICATE,
     RETAIN_NOT_SUPPORTED,
     SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
     SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
@@ -55,6 +53,13 @@ from wire.topics import check_topic_filter
 PROGRESS = 1024  # bytes; a client that sends so much of a large packet is alive, even if its line is slow
 USER_PROPERTIES_MAX = 1_000  # in a PUBLISH, or in a CONNECT with its will; one takes 5 bytes of a packet, 160 in memory
 CLIENT_REASONS = b"\x00\x04\x80\x81\x82\x83\x90\x93\x94\x95\x96\x97\x98\x99"  # in a DISCONNECT, section 3.14.2.1
+
+NOT_SERVED = {
+    SUBSCRIPTION_IDENTIFIERS_AVAILABLE: SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED,
+    SHARED_SUBSCRIPTION_AVAILABLE: SHARED_SUBSCRIPTIONS_NOT_SUPPORTED,
+    WILDCARD_SUBSCRIPTION_AVAILABLE: WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
+}
+"""The reason code for a subscription that a CONNACK has ruled out, by the property that did."""
 
 
 class ServerConnection(Connection):
@@ -82,8 +87,7 @@ class ServerConnection(Connection):
     _may_receive = FROM_CLIENT
 
     _is_bridge = False
-    _authentication_method: str | None = None
-    _awaits_auth = False
+    _authentication: ServerAuthentication | None = None
 
     def __init__(
         self,
@@ -172,13 +176,9 @@ class ServerConnection(Connection):
             data: the Authentication Data, None for none.
             reason_code: 0x18 if the exchange goes on, 0x00 at the end of a re-authentication.
         """
-        if self._authentication_method is None or self._awaits_auth:
-            raise LocalProtocolError("no authentication of the client waits for an answer [MQTT-4.12.0-6]")
-        properties: dict = {AUTHENTICATION_METHOD: self._authentication_method}
-        if data is not None:
-            properties[AUTHENTICATION_DATA] = data
-        self._send(Auth(reason_code, properties))
-        self._awaits_auth = reason_code == CONTINUE_AUTHENTICATION
+        if self._authentication is None:
+            raise LocalProtocolError("the CONNECT names no authentication method [MQTT-4.12.0-6]")
+        self._send(self._authentication.ask(data, reason_code))
         self._connect_deadline_ms = self._now_ms + self._connect_timeout_ms
 
     def suback(
@@ -203,7 +203,7 @@ class ServerConnection(Connection):
 
     def next_timer_ms(self) -> int | None:
         """Returns when `handle_timer` must be called, in the time of `now_ms`; None: not before something happens."""
-        if self.state == AWAIT_CONNECT or (self.state == AWAIT_CONNACK and self._awaits_auth):
+        if self.state in (AWAIT_CONNECT, AWAIT_CONNACK) and self._ready_to_read():
             return self._connect_deadline_ms or 0
         if self.state == CONNECTED and self.keep_alive_s:
             return self._last_received_ms + 1500 * self.keep_alive_s
@@ -231,15 +231,15 @@ class ServerConnection(Connection):
             announced[MAXIMUM_PACKET_SIZE] = self.maximum_packet_size
         if self.topic_alias_maximum:
             announced[TOPIC_ALIAS_MAXIMUM] = self.topic_alias_maximum
-        if self._authentication_method is not None:
-            announced[AUTHENTICATION_METHOD] = self._authentication_method
+        if self._authentication is not None:
+            announced[AUTHENTICATION_METHOD] = self._authentication.method
         announced.update(properties)
         return announced
 
     def _connect_to_answer(self) -> Connect:
         if self.state != AWAIT_CONNACK or self.connect_packet is None:
             raise LocalProtocolError("there is no CONNECT to answer")
-        if self._awaits_auth:
+        if self._ready_to_read():
             raise LocalProtocolError("the client has not answered our AUTH yet")
         return self.connect_packet
 
@@ -270,7 +270,8 @@ class ServerConnection(Connection):
         self._progress = 0
 
     def _ready_to_read(self) -> bool:
-        return self.state != AWAIT_CONNACK or self._awaits_auth
+        is_authenticating = self._authentication is not None and self._authentication.is_waiting
+        return self.state != AWAIT_CONNACK or is_authenticating
 
     def _handle(self, packet) -> Packet | None:
         self._note_packet()
@@ -283,7 +284,9 @@ class ServerConnection(Connection):
         elif kind == DISCONNECT:
             self._handle_disconnect(packet)
         elif kind == AUTH:
-            self._handle_auth(packet)
+            if self._authentication is None:
+                raise RemoteProtocolError(PROTOCOL_ERROR, "an AUTH, and the CONNECT names no method [MQTT-4.12.0-6]")
+            self._authentication.hear(packet)
         elif kind in (SUBSCRIBE, UNSUBSCRIBE):
             return self._handle_request(packet)
         else:
@@ -305,21 +308,11 @@ class ServerConnection(Connection):
             text = "this server does not offer the authentication method [MQTT-4.12.0-1]"
             raise RemoteProtocolError(BAD_AUTHENTICATION_METHOD, text)
         if method is not None:
-            self._authentication_method = method
+            self._authentication = ServerAuthentication(method)
         if packet.properties.get(REQUEST_PROBLEM_INFORMATION, 1) != 1:
             self._peer_takes_reasons = False
         self.connect_packet = packet
         self.keep_alive_s = packet.keep_alive_s
-
-    def _handle_auth(self, packet: Auth) -> None:
-        wanted = CONTINUE_AUTHENTICATION if self._awaits_auth else RE_AUTHENTICATE
-        if self._authentication_method is None or packet.reason_code != wanted:
-            text = f"an AUTH with reason code 0x{packet.reason_code:02x} may not come now [MQTT-4.12.0-6]"
-            raise RemoteProtocolError(PROTOCOL_ERROR, text)
-        if packet.properties.get(AUTHENTICATION_METHOD) != self._authentication_method:
-            text = "the AUTH names another authentication method than the CONNECT [MQTT-4.12.0-5]"
-            raise RemoteProtocolError(PROTOCOL_ERROR, text)
-        self._awaits_auth = False
 
     def _handle_publish(self, packet: Publish) -> Publish | None:
         if packet.qos > self._announced.get(MAXIMUM_QOS, QOS_MAX):
@@ -341,7 +334,9 @@ class ServerConnection(Connection):
             raise RemoteProtocolError(PROTOCOL_ERROR, text)
         asked = []
         if isinstance(packet, Subscribe):
-            self._check_subscribe(packet)
+            ruled_out = not_granted(packet, self._announced)
+            if ruled_out is not None:
+                raise RemoteProtocolError(NOT_SERVED[ruled_out[0]], ruled_out[1])
             if self._is_3_1:
                 asked = [options & 3 for _, options in packet.filters]
             if self._is_bridge:
@@ -357,16 +352,6 @@ class ServerConnection(Connection):
         answer = Suback if packet.TYPE == SUBSCRIBE else Unsuback
         self._answer(answer(packet.packet_identifier, []), packet.TYPE, "no filter is well-formed [section 4.7]")
         return None
-
-    def _check_subscribe(self, packet: Subscribe) -> None:
-        offers = self._announced
-        if SUBSCRIPTION_IDENTIFIER in packet.properties and not offers.get(SUBSCRIPTION_IDENTIFIERS_AVAILABLE, 1):
-            raise RemoteProtocolError(SUBSCRIPTION_IDENTIFIERS_NOT_SUPPORTED, "a subscription identifier")
-        for topic_filter, _ in packet.filters:
-            if topic_filter.startswith("$share/") and not offers.get(SHARED_SUBSCRIPTION_AVAILABLE, 1):
-                raise RemoteProtocolError(SHARED_SUBSCRIPTIONS_NOT_SUPPORTED, f"{topic_filter!r}")
-            if ("+" in topic_filter or "#" in topic_filter) and not offers.get(WILDCARD_SUBSCRIPTION_AVAILABLE, 1):
-                raise RemoteProtocolError(WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED, f"{topic_filter!r}")
 
     def _handle_disconnect(self, packet: Disconnect) -> None:
         if packet.reason_code not in CLIENT_REASONS:

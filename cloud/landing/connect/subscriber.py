@@ -14,10 +14,13 @@ from host.pem import reason_of
 from host.server import Server
 from wire.bulk.connection import BulkClientConnection
 from wire.codec import Packet
+from wire.codec.connect import FOR_EVER_S, Connect
 from wire.codec.subscribe import RETAIN_AS_PUBLISHED
 from wire.errors import Closed
 from wire.identity import RECEIVE, USER_PROPERTY, WISH_PROPERTY
 from wire.packet_types import PUBACK
+from wire.properties import RECEIVE_MAXIMUM as RECEIVE_MAXIMUM_PROPERTY
+from wire.properties import SESSION_EXPIRY_INTERVAL
 
 KEEP_ALIVE_S = 60
 CONNECT_DEADLINE_S = 10.0
@@ -37,15 +40,21 @@ class Subscriber:
         self._subscription = subscription
         self._unsent = b""
         self._client = BulkClientConnection(
-            client_id,
-            keep_alive_s=KEEP_ALIVE_S,
-            receive_maximum=RECEIVE_MAXIMUM,
-            username=credentials.user,
-            password=credentials.password(),
+            Connect(
+                client_id,
+                keep_alive_s=KEEP_ALIVE_S,
+                username=credentials.user,
+                password=credentials.password(),
+                properties={
+                    SESSION_EXPIRY_INTERVAL: FOR_EVER_S,
+                    RECEIVE_MAXIMUM_PROPERTY: RECEIVE_MAXIMUM,
+                    USER_PROPERTY: [(WISH_PROPERTY, RECEIVE)],
+                },
+            )
         )
         self._reader = PublishReader(self._client, client_id)
         self._socket = _open(server, credentials.context(server))
-        self._client.connect(_now_ms(), {USER_PROPERTY: [(WISH_PROPERTY, RECEIVE)]})
+        self._client.connect(_now_ms())
 
     def exchange(self, is_reading: bool, wait_s: float) -> Iterator[Packet | Published | Closed]:
         """Writes what waits, and yields the packets that come within this time; Closed is the last one.

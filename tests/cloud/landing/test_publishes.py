@@ -8,6 +8,7 @@ import pytest
 from cloud.landing.connect.reader import PublishReader
 from cloud.landing.publishes import LEAST, Published, find_publishes, to_rows
 from wire.bulk.connection import BulkClientConnection
+from wire.codec.connect import Connect
 from wire.codec.packets import Connack, Publish, encode
 from wire.identity import decode_identity, decode_received, find_user_property
 from wire.link_numbers import decode_via, encode_via
@@ -150,7 +151,7 @@ def test_bytes_mean_the_same_however_they_are_cut(seed: int) -> None:
         elif dice.random() < 0.03:
             message.payload = dice.choice((b"2", b"\xc0")) * 60_000  # as if packets began in it
     buffer = b"".join(map(encode, messages))
-    client = BulkClientConnection("lander-1")
+    client = BulkClientConnection(Connect("lander-1"))
     client.connect(0)
     client.receive_data(encode(Connack(False)), 0)
     assert isinstance(client.next_event(), Connack) and client.next_event() is None

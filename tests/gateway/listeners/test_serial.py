@@ -13,9 +13,9 @@ import pytest
 
 from gateway.config.schema import LimitsConfig, QueueConfig, SerialConfig, TcpConfig
 from tests.gateway.support import LONG_S, connected, running, said_of, subscribed, until
+from tools.lab.testing.client import client_connection
 from tools.lab.testing.serial_line import SerialLine
 from wire.codec.packets import Connack, Disconnect, Packet, Puback, Publish, Suback
-from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.link import Link, LinkData, LinkDown, LinkUp
 
@@ -26,7 +26,7 @@ class Device:
     """A device's end of the line: link and MQTT client, without retries of its own."""
 
     def __init__(self, port: str | int) -> None:
-        self.protocol = ClientConnection("device")
+        self.protocol = client_connection("device")
         self.downs: list[str] = []
         self._link = Link(random.getrandbits(32))
         self._arrived = asyncio.Event()
@@ -66,7 +66,7 @@ class Device:
         while (event := self._link.next_event()) is not None:
             match event:
                 case LinkUp():
-                    self.protocol = ClientConnection("device")
+                    self.protocol = client_connection("device")
                     self.protocol.connect(self._now_ms())
                 case LinkData():
                     self.protocol.receive_data(event.data, self._now_ms())

@@ -10,8 +10,10 @@ from device.boards import board
 from device.config import load
 from device.ports import Up
 from device.watchdog import NoWatchdog
+from wire.codec.connect import Connect
 from wire.connection.client import ClientConnection
 from wire.packet_types import CONNACK, PUBCOMP, PUBLISH, PUBREC, PUBREL, SUBACK
+from wire.properties import RECEIVE_MAXIMUM
 
 BIG = 65_536
 COUNT = 4
@@ -20,7 +22,9 @@ TURN_MS = 1000
 config = load(sys.argv[1])
 poller = select.poll()
 port = make_port(config.ports[0], poller, 1, board, NoWatchdog())
-connection = ClientConnection("device", protocol_level=config.protocol_level, receive_maximum=1)
+connection = ClientConnection(
+    Connect("device", False, 60, properties={RECEIVE_MAXIMUM: 1}, protocol_level=config.protocol_level)
+)
 uptime = board.Uptime()
 came = sent = returned = 0
 waiting: list = []  # payloads, until the one before has its PUBCOMP

@@ -19,10 +19,12 @@ import wire.link  # noqa: E402, F401
 
 linked = allocated()
 
+from wire.codec.connect import Connect  # noqa: E402
 from wire.connection.client import ClientConnection  # noqa: E402
+from wire.properties import MAXIMUM_PACKET_SIZE, RECEIVE_MAXIMUM  # noqa: E402
 
 imported = allocated()
-client = ClientConnection("dev", receive_maximum=8, maximum_packet_size=1024)
+client = ClientConnection(Connect("dev", False, 60, properties={RECEIVE_MAXIMUM: 8, MAXIMUM_PACKET_SIZE: 1024}))
 client.connect(0)
 client.data_to_send()
 client.receive_data(b"\x20\x03\x00\x00\x00", 1)

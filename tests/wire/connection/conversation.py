@@ -5,6 +5,7 @@ from wire.codec.packets import Connack, Connect, Puback, Pubcomp, Publish, Pubre
 from wire.connection.client import ClientConnection
 from wire.connection.server import ServerConnection
 from wire.errors import LocalProtocolError
+from wire.properties import MAXIMUM_PACKET_SIZE, RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM
 
 
 class Party:
@@ -74,11 +75,16 @@ def converse(seed: int, steps: int, level: int) -> None:
     """Everything sent arrives in order and once, and every QoS 1 and 2 message is acknowledged."""
     dice = Dice(seed)
     client = ClientConnection(
-        "c",
-        protocol_level=level,
-        receive_maximum=1 + dice.roll(9),
-        maximum_packet_size=400 + dice.roll(999),
-        topic_alias_maximum=dice.roll(6),
+        Connect(
+            "c",
+            keep_alive_s=60,
+            properties={
+                RECEIVE_MAXIMUM: 1 + dice.roll(9),
+                MAXIMUM_PACKET_SIZE: 400 + dice.roll(999),
+                TOPIC_ALIAS_MAXIMUM: dice.roll(6),
+            },
+            protocol_level=level,
+        )
     )
     server = ServerConnection(
         receive_maximum=1 + dice.roll(9), maximum_packet_size=65_535, topic_alias_maximum=dice.roll(6)

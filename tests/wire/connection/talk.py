@@ -1,5 +1,6 @@
 """Short-hands for tests that play the peer of a connection."""
 
+from tools.lab.testing.client import client_connection
 from wire.codec.packets import Connack, Connect, Decoder, Packet, encode
 from wire.connection import Connection
 from wire.connection.client import ClientConnection
@@ -31,7 +32,7 @@ def events(connection: Connection, *packets: Packet | bytes, now_ms: int = NOW_M
 
 def connected_client(connack: Connack | None = None, **arguments) -> ClientConnection:
     """A client that has its CONNACK."""
-    client = ClientConnection("dev", **arguments)
+    client = client_connection("dev", **arguments)
     client.connect(NOW_MS)
     sent(client)
     greeting = connack or Connack(False)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.wire.connection.talk import NOW_MS, events, sent
+from tools.lab.testing.client import client_connection
 from wire import properties as p
 from wire import reasons
 from wire.codec.packets import Auth, Connack, Connect, Packet, Pingreq, Publish
@@ -28,7 +29,7 @@ def respond(data: bytes | None) -> bytes | None:
 
 
 def asking_client() -> ClientConnection:
-    client = ClientConnection("dev", session_expiry_s=0, authentication=ClientAuthentication(METHOD, respond))
+    client = client_connection("dev", session_expiry_s=0, authentication=ClientAuthentication(METHOD, respond))
     client.connect(NOW_MS)
     assert sent(client) == [Connect("dev", keep_alive_s=60, properties=words(b"hello"))]
     return client
@@ -93,7 +94,7 @@ def test_client_authenticates_again_when_asked_to() -> None:
 
 
 def test_only_a_connected_client_with_a_method_authenticates_again() -> None:
-    plain = ClientConnection("dev")
+    plain = client_connection("dev")
     plain.connect(NOW_MS)
     events(plain, Connack(False))
     for client in (plain, asking_client()):

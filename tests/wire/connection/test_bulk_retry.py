@@ -6,6 +6,7 @@ import pytest
 
 from wire.bulk.connection import BulkClientConnection
 from wire.codec.connack import Connack
+from wire.codec.connect import Connect
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Publish
 from wire.errors import Closed
 from wire.packet_types import PUBACK, PUBREC
@@ -14,7 +15,7 @@ INTERVAL_MS = 20_000
 
 
 def connected(level: int = MQTT_5, interval_ms: int = INTERVAL_MS) -> BulkClientConnection:
-    client = BulkClientConnection("route", protocol_level=level, retry_interval_ms=interval_ms, keep_alive_s=0)
+    client = BulkClientConnection(Connect("route", protocol_level=level), retry_interval_ms=interval_ms)
     client.connect(0)
     client.receive_data(Connack(False, 0, {}).encode(level), 0)
     client.next_event()
@@ -136,7 +137,7 @@ def test_a_line_that_takes_later_messages_does_not_excuse_an_earlier_one_that_it
 def test_a_ping_behind_much_that_the_line_is_still_taking_does_not_end_the_connection(
     is_moving: bool, is_alive: bool
 ) -> None:
-    client = BulkClientConnection("route", keep_alive_s=10)
+    client = BulkClientConnection(Connect("route", keep_alive_s=10))
     client.connect(0)
     client.receive_data(Connack(False, 0, {}).encode(), 0)
     client.next_event()

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.wire.connection.talk import NOW_MS, connected_client, events, sent
+from tools.lab.testing.client import client_connection
 from wire import properties as p
 from wire import reasons
 from wire.codec.packets import (
@@ -23,12 +24,12 @@ from wire.codec.packets import (
     Unsubscribe,
     Will,
 )
-from wire.connection.client import CONNACK_TIMEOUT_MS, ClientConnection
+from wire.connection.client import CONNACK_TIMEOUT_MS
 from wire.errors import Closed, LocalProtocolError, PacketTooLargeError, WireError
 
 
 def test_connect_says_what_we_want_and_take() -> None:
-    client = ClientConnection(
+    client = client_connection(
         "dev",
         clean_start=True,
         session_expiry_s=60,
@@ -45,7 +46,7 @@ def test_connect_says_what_we_want_and_take() -> None:
 
 
 def test_nothing_is_sent_before_connack() -> None:
-    client = ClientConnection("dev")
+    client = client_connection("dev")
     for attempt in (lambda: client.publish("a", b""), lambda: client.subscribe([("a", 0)]), lambda: client.puback(1)):
         with pytest.raises(LocalProtocolError):
             attempt()
@@ -205,7 +206,7 @@ def test_violation_is_answered_with_disconnect_and_closes(packets: list, reason_
     ids=repr,
 )
 def test_bad_greeting_is_a_protocol_error(connack: Connack, clean_start: bool) -> None:
-    client = ClientConnection("dev", clean_start=clean_start)
+    client = client_connection("dev", clean_start=clean_start)
     client.connect(NOW_MS)
     (closed,) = events(client, connack)
     assert closed.reason_code == reasons.PROTOCOL_ERROR
@@ -213,7 +214,7 @@ def test_bad_greeting_is_a_protocol_error(connack: Connack, clean_start: bool) -
 
 
 def test_server_that_assigns_no_identifier_breaks_the_protocol() -> None:
-    client = ClientConnection("")
+    client = client_connection("")
     client.connect(NOW_MS)
     (closed,) = events(client, Connack(False))  # [MQTT-3.2.2-16]
     assert closed.reason_code == reasons.PROTOCOL_ERROR
@@ -221,14 +222,14 @@ def test_server_that_assigns_no_identifier_breaks_the_protocol() -> None:
 
 @pytest.mark.parametrize("answer", [b"\x20\2\0\1", b"\x20\2\0\0", b"\x20\2\0\x84", b"\x20\3\0\1\0"])
 def test_answer_of_a_server_that_only_speaks_3_1_1_is_told_from_other_errors(answer: bytes) -> None:
-    client = ClientConnection("dev")
+    client = client_connection("dev")
     client.connect(NOW_MS)
     (closed,) = events(client, answer)
     assert (closed.reason_code, "a server of MQTT 3.1.1" in closed.text) == (reasons.UNSUPPORTED_PROTOCOL_VERSION, True)
 
 
 def test_refusal_is_seen_and_closes() -> None:
-    client = ClientConnection("dev")
+    client = client_connection("dev")
     client.connect(NOW_MS)
     sent(client)
     refusal = Connack(False, reasons.NOT_AUTHORIZED, {p.REASON_STRING: "not you"})
@@ -261,7 +262,7 @@ def test_own_disconnect_closes() -> None:
 
 
 def test_missing_connack_closes_in_time() -> None:
-    client = ClientConnection("dev")
+    client = client_connection("dev")
     assert client.next_timer_ms() is None
     client.connect(NOW_MS)
     assert client.next_timer_ms() == NOW_MS + CONNACK_TIMEOUT_MS
@@ -331,7 +332,7 @@ def test_server_is_not_asked_for_what_it_does_not_serve(filters: list, propertie
 
 @pytest.mark.parametrize("connected", [False, True])
 def test_redirection_is_told(connected: bool) -> None:
-    client = ClientConnection("dev")
+    client = client_connection("dev")
     client.connect(NOW_MS)
     elsewhere = {p.SERVER_REFERENCE: "other.example:1883"}
     if connected:

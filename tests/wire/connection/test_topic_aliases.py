@@ -3,6 +3,7 @@
 import pytest
 
 from tests.wire.connection.talk import connected_client, connected_server, events, sent
+from tools.lab.testing.client import client_connection
 from wire import properties as p
 from wire import reasons
 from wire.codec.packets import Connack, Connect, Publish
@@ -69,7 +70,7 @@ def test_application_gives_no_aliases_of_its_own() -> None:
 
 
 def test_connect_and_connack_offer_our_aliases() -> None:
-    client = ClientConnection("dev", session_expiry_s=0, topic_alias_maximum=4)
+    client = client_connection("dev", session_expiry_s=0, topic_alias_maximum=4)
     client.connect(0)
     assert sent(client) == [Connect("dev", keep_alive_s=60, properties={p.TOPIC_ALIAS_MAXIMUM: 4})]
     server = connected_server(topic_alias_maximum=7)

@@ -5,20 +5,48 @@ import time
 from typing import Any, Self, TypeVar
 
 from tools.lab.testing.lines import Line, StreamLine, connect_tcp
-from wire.codec.packets import Connack, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
+from wire.codec.connect import FOR_EVER_S
+from wire.codec.packets import Connack, Connect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel, Suback, Unsuback
 from wire.connection.client import ClientConnection
 from wire.errors import Closed
 from wire.identity import WISH_PROPERTY
-from wire.properties import USER_PROPERTY
+from wire.properties import (
+    MAXIMUM_PACKET_SIZE,
+    RECEIVE_MAXIMUM,
+    SESSION_EXPIRY_INTERVAL,
+    TOPIC_ALIAS_MAXIMUM,
+    USER_PROPERTY,
+)
 from wire.reasons import NO_MATCHING_SUBSCRIBERS, SUCCESS
 
 TAKEN = (SUCCESS, NO_MATCHING_SUBSCRIBERS)
 """The reason codes with which a broker accepts a message."""
 
+OWN_OPTIONS = ("retry_interval_ms", "authentication", "first_identifier")
+PROPERTIES = {
+    "session_expiry_s": SESSION_EXPIRY_INTERVAL,
+    "receive_maximum": RECEIVE_MAXIMUM,
+    "maximum_packet_size": MAXIMUM_PACKET_SIZE,
+    "topic_alias_maximum": TOPIC_ALIAS_MAXIMUM,
+}
 LONG_S = 60.0  # no answer takes so long, also on a machine that does other things as well
 
 Kind = TypeVar("Kind")
 _open_clients: "set[Client]" = set()
+
+
+def client_connection(client_id: str, **options: Any) -> ClientConnection:
+    """Makes a connection whose session stays and whose keep alive is 60 s, unless the options say something else.
+
+    Args:
+        options: arguments of `ClientConnection` and of `Connect`, and properties of the CONNECT: `session_expiry_s`,
+            `receive_maximum`, `maximum_packet_size` and `topic_alias_maximum`.
+    """
+    own = {name: options.pop(name) for name in OWN_OPTIONS if name in options}
+    asked = {"session_expiry_s": FOR_EVER_S, "keep_alive_s": 60, **options}
+    named = {PROPERTIES[name]: asked.pop(name) for name in PROPERTIES if name in asked}
+    properties = {number: value for number, value in named.items() if value}
+    return ClientConnection(Connect(client_id, properties=properties, **asked), **own)
 
 
 class UnexpectedEvent(Exception):
@@ -33,7 +61,7 @@ class Client:
 
     Args:
         client_id: of its CONNECT.
-        options: more arguments of `ClientConnection`, and `wishes`: what its CONNECT says about message identities
+        options: more arguments of `client_connection`, and `wishes`: what its CONNECT says about message identities
             (docs/reference/wire.md), `user_properties`: more user properties of its CONNECT, and `address`: the address
             of this machine from which it connects.
 
@@ -51,7 +79,7 @@ class Client:
         self._user_properties = [*wishes, *options.pop("user_properties", ())]
         self._unread = b""
         self._markers = 0
-        self.protocol = ClientConnection(client_id, **options)
+        self.protocol = client_connection(client_id, **options)
         self.connack: Connack
         self.line: Line
         self.port = 0

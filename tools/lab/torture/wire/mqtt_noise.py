@@ -41,6 +41,7 @@ LEVELS = (MQTT_3_1_1, MQTT_5)
 NOW_MS = 1000
 METHOD = "M"
 PACKET_SIZE_MAX = 4096
+_LIMITS = {p.RECEIVE_MAXIMUM: 4, p.MAXIMUM_PACKET_SIZE: PACKET_SIZE_MAX, p.TOPIC_ALIAS_MAXIMUM: 2}
 TO_SERVER = list(requests.TO_SERVER)
 TO_CLIENT = list(decoder.TO_CLIENT) + [SUBACK, UNSUBACK, AUTH]  # noqa: RUF005 - MicroPython unpacks nothing into a list
 
@@ -256,11 +257,7 @@ def served(pieces: list) -> tuple:
 def consumed(pieces: list, level: int, authenticates: bool) -> tuple:
     """What a client connection with requests and messages on the way makes of the pieces, and its answer."""
     connection = ClientConnection(
-        "fuzz",
-        protocol_level=level,
-        receive_maximum=4,
-        maximum_packet_size=PACKET_SIZE_MAX,
-        topic_alias_maximum=2,
+        Connect("fuzz", properties=dict(_LIMITS), protocol_level=level),
         authentication=ClientAuthentication(METHOD, lambda data: data) if authenticates else None,
     )
     connection.connect(NOW_MS)
