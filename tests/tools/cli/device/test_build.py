@@ -1,12 +1,11 @@
 """`holdfast device build`: what goes on a board, and that it runs."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.command import holdfast
 from tools.cli.device.build import Board, build_board, needed
 from tools.cli.paths import source_root
 
@@ -55,8 +54,7 @@ def test_frozen_modules_are_the_sources_as_they_are(tmp_path: Path) -> None:
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious").touch()
-    command = [sys.executable, "-m", "tools.cli.main", "device", "build", "--board", "rp2", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=source_root())
-    assert done.returncode == 2
+    done = holdfast("device", "build", "--board", "rp2", "--out", str(tmp_path))
+    assert done.exit_code == 2
     assert "nothing was changed" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["precious"]

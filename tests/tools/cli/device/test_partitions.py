@@ -1,13 +1,12 @@
 """``holdfast device partitions``: the table that a board's firmware gets, with room for the store."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from esp_idf_defs.partitions import PartitionTable
+from typer.testing import Result
 
-from tools.cli.paths import source_root
+from tests.support.command import holdfast
 
 # MicroPython's ports/esp32/partitions-*.csv. Up to 1.25 they have the file system; since 1.26 (pull request 17337) the
 # firmware makes it at each start, from the last partition to the end of the chip.
@@ -49,16 +48,15 @@ def firmware(folder: Path, table: str = V1_25, begin: int = 0x1000, size: int = 
     return path
 
 
-def partitions(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tools.cli.main", "device", "partitions", *options]
-    return subprocess.run(command, cwd=source_root(), capture_output=True, text=True)
+def partitions(*options: str) -> Result:
+    return holdfast("device", "partitions", *options)
 
 
 @pytest.mark.parametrize("begin", [0x0, 0x1000, 0x2000])
 def test_store_gets_its_room_from_the_end_of_the_file_system(begin: int, tmp_path: Path) -> None:
     out = tmp_path / "partitions.bin"
-    done = partitions(tmp_path, str(firmware(tmp_path, begin=begin)), "--out", str(out))
-    assert done.returncode == 0, done.stderr
+    done = partitions(str(firmware(tmp_path, begin=begin)), "--out", str(out))
+    assert done.exit_code == 0, done.stderr
     assert f"esptool write-flash 0x8000 {out}" in done.stdout
     made = PartitionTable.from_binary(out.read_bytes())
     rows = {one.name: (one.type, one.subtype, one.offset, one.size) for one in made}
@@ -85,8 +83,8 @@ def test_store_ends_with_the_chip_and_the_file_system_keeps_its_line(
     table: str, size: int, options: tuple[str, ...], files: tuple[str, int, int], store: int, tmp_path: Path
 ) -> None:
     out = tmp_path / "partitions.bin"
-    done = partitions(tmp_path, str(firmware(tmp_path, table, size=size)), "--out", str(out), *options)
-    assert done.returncode == 0, done.stderr
+    done = partitions(str(firmware(tmp_path, table, size=size)), "--out", str(out), *options)
+    assert done.exit_code == 0, done.stderr
     *_, last_but_one, last = PartitionTable.from_binary(out.read_bytes())
     assert (last_but_one.name, last_but_one.offset, last_but_one.size) == files
     assert (last_but_one.type, last_but_one.subtype) == (1, 0x81)
@@ -106,8 +104,8 @@ def test_table_without_room_is_refused_and_nothing_is_written(
     table: str, options: tuple[str, ...], why: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "partitions.bin"
-    done = partitions(tmp_path, str(firmware(tmp_path, table)), "--out", str(out), *options)
-    assert done.returncode == 2
+    done = partitions(str(firmware(tmp_path, table)), "--out", str(out), *options)
+    assert done.exit_code == 2
     assert why in done.stderr
     assert not out.exists()
 
@@ -115,19 +113,19 @@ def test_table_without_room_is_refused_and_nothing_is_written(
 def test_file_that_is_no_firmware_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a firmware")
-    done = partitions(tmp_path, str(path))
-    assert done.returncode == 2
+    done = partitions(str(path))
+    assert done.exit_code == 2
     assert "has no partition table, expected a .bin file of MicroPython for an ESP32" in done.stderr
     path.write_bytes(b"\0" + firmware(tmp_path, V1_26).read_bytes()[1:])
-    assert "does not say the size of its chip: tell it with --flash-mb" in partitions(tmp_path, str(path)).stderr
+    assert "does not say the size of its chip: tell it with --flash-mb" in partitions(str(path)).stderr
     broken = firmware(tmp_path)
     content = bytearray(broken.read_bytes())
     content[0x7004] ^= 1
     broken.write_bytes(content)
-    assert "partition table at 0x7000 cannot be read" in partitions(tmp_path, str(broken)).stderr
+    assert "partition table at 0x7000 cannot be read" in partitions(str(broken)).stderr
 
 
 def test_a_firmware_that_cannot_be_read_is_named_with_the_reason_alone(tmp_path: Path) -> None:
-    done = partitions(tmp_path, str(tmp_path / "absent"))
+    done = partitions(str(tmp_path / "absent"))
     expected = f"holdfast device partitions: {tmp_path}/absent: No such file or directory\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+    assert (done.exit_code, done.stdout, done.stderr) == (2, "", expected)

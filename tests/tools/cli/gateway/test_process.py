@@ -22,6 +22,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from gateway.auth.accounts import delete_account, make_account, save_account
 from gateway.store import is_in_memory
 from tests.house.repository import ROOT
+from tests.support.command import holdfast
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
@@ -225,23 +226,27 @@ def test_keys_that_others_can_read_are_said_with_the_command_that_ends_it(tmp_pa
     route = '[[route]]\nname = "up"\nbroker = "mqtts://127.0.0.1:1"\n'
     route += '[route.tls]\ncertificate = "route.pem"\nkey = "route.key"\n'
     gateway = Gateway(tmp_path, listener=listener + route)
-    for mode, is_open in ((0o600, False), (0o640, False), (0o644, True), (0o620, True)):
+    for mode, is_open in ((0o600, False), (0o640, False), (0o620, True), (0o644, True)):
         for secret in secrets:
             secret.chmod(mode)
-        with gateway.running():
-            said = [line["reason"] for line in gateway.log() if line["event"] == "a secret is open to others"]
         expected = [f"{path}: other users can read or change it: chmod 600 {path}" for path in secrets if is_open]
-        assert said == expected
+        said = holdfast("gateway", "check-config", str(gateway.path)).stderr.splitlines()
+        assert said == [
+            f"holdfast gateway check-config: warning: a secret is open to others: {one}" for one in expected
+        ]
+    with gateway.running():
+        said = [line["reason"] for line in gateway.log() if line["event"] == "a secret is open to others"]
+    assert said == expected
 
 
 def test_a_file_of_rules_and_a_configuration_that_all_users_can_change_are_said(tmp_path: Path) -> None:
     path, rules = Gateway(tmp_path, 'acl = "rules"').path, tmp_path / "rules"
     rules.write_text("allow * publish #\n")
-    assert check("gateway", "check-config", str(path)).stderr == ""
+    assert holdfast("gateway", "check-config", str(path)).stderr == ""
     for file in (path, rules):
         file.chmod(0o646)
-    done = check("gateway", "check-config", str(path))
-    assert done.returncode == 0
+    done = holdfast("gateway", "check-config", str(path))
+    assert done.exit_code == 0
     assert [f"{file}: other users can change it: chmod o-w {file}" in done.stderr for file in (path, rules)] == [
         True
     ] * 2
@@ -261,10 +266,9 @@ def test_a_fifo_in_a_files_place_ends_the_start_instead_of_keeping_it_waiting(tm
         ),
     ):
         path = Gateway(tmp_path, config, listener).path
-        for command in (("run", "--config"), ("check-config",)):
-            done = check("gateway", *command, str(path))
-            assert done.returncode == 2
-            assert f": {key}: {tmp_path / 'fifo'}: expected a regular file" in done.stderr
+        complaint = f": {key}: {tmp_path / 'fifo'}: expected a regular file"
+        assert complaint in refused("gateway", "check-config", str(path))
+    assert complaint in refused_start(path)
 
 
 @pytest.mark.parametrize(("most", "clients"), [(256, 128), (128, 64)])
@@ -279,7 +283,7 @@ def test_a_low_limit_of_open_files_leaves_room_for_clients(tmp_path: Path, most:
 
 
 def test_a_limit_of_open_files_that_is_too_low_ends_the_start(tmp_path: Path) -> None:
-    said = refused("gateway", "run", "--config", str(Gateway(tmp_path).path), wrapper=("prlimit", "--nofile=127"))
+    said = refused_start(Gateway(tmp_path).path, wrapper=("prlimit", "--nofile=127"))
     assert "only 127 files may be open at once" in said and "expected at least 128" in said
 
 
@@ -288,9 +292,16 @@ def check(*arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.Complete
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
-def refused(*arguments: str, wrapper: tuple[str, ...] = (), code: int = 2) -> str:
-    """What a command says that ends with a code."""
-    done = check(*arguments, wrapper=wrapper)
+def refused(*arguments: str) -> str:
+    """What a command says that ends with 2."""
+    done = holdfast(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    return done.stderr
+
+
+def refused_start(config: Path, *, wrapper: tuple[str, ...] = (), code: int = 2) -> str:
+    """What the process of a gateway says that ends with a code before it is ready."""
+    done = check("gateway", "run", "--config", str(config), wrapper=wrapper)
     assert (done.returncode, done.stdout) == (code, "")
     return done.stderr
 
@@ -378,10 +389,11 @@ password_file = "absent"
         f"{path}:37: route[0].tls.ca: expected text that is not empty",
         f"{path}:42: route[1].password_file: {tmp_path}/absent: No such file",
     ]
-    for command in ("check-config", "run --config"):
-        said = refused("gateway", *command.split(), str(path))
-        prefix = f"holdfast gateway {command.split()[0]}: "
-        lines = [line.removeprefix(prefix) for line in said.splitlines()]
+    for command, said in (
+        ("check-config", refused("gateway", "check-config", str(path))),
+        ("run", refused_start(path)),
+    ):
+        lines = [line.removeprefix(f"holdfast gateway {command}: ") for line in said.splitlines()]
         assert [line[: len(start)] for line, start in zip(lines, expected, strict=True)] == expected
 
 
@@ -393,11 +405,12 @@ def test_a_store_that_cannot_be_used_is_an_error_of_the_configuration(tmp_path: 
     folder.unlink()
     tmp_path.chmod(0o500)
     without_rights = ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    complaint = f"gateway.toml:8: store.path: {tmp_path}: Permission denied"
     try:
-        for command in (["check-config"], ["run", "--config"]):
-            code = 1 if command[0] == "run" else 2  # a disk that is mounted later may permit it
-            said = refused("gateway", *command, str(gateway.path), wrapper=without_rights, code=code)
-            assert f"gateway.toml:8: store.path: {tmp_path}: Permission denied" in said
+        done = check("gateway", "check-config", str(gateway.path), wrapper=without_rights)
+        assert (done.returncode, complaint in done.stderr) == (2, True)
+        # A disk that is mounted later may permit it.
+        assert complaint in refused_start(gateway.path, wrapper=without_rights, code=1)
     finally:
         tmp_path.chmod(0o700)
 
@@ -405,36 +418,44 @@ def test_a_store_that_cannot_be_used_is_an_error_of_the_configuration(tmp_path: 
 def test_check_config_says_that_a_gateway_runs_on_the_store_and_leaves_it_alone(tmp_path: Path) -> None:
     gateway = Gateway(tmp_path)
     with gateway.running():
-        done = check("gateway", "check-config", "--config", str(gateway.path))
-        assert (done.returncode, done.stdout) == (0, f"{gateway.path}: ok\n")
+        done = holdfast("gateway", "check-config", "--config", str(gateway.path))
+        assert (done.exit_code, done.stdout) == (0, f"{gateway.path}: ok\n")
         assert f"note: a gateway runs on {tmp_path / 'store'}" in done.stderr
         assert publish(gateway.port) == 0
-    done = check("gateway", "check-config", str(gateway.path))
-    assert (done.returncode, done.stderr) == (0, "")
+    done = holdfast("gateway", "check-config", str(gateway.path))
+    assert (done.exit_code, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
-    ("listener", "complaint"),
+    ("listener", "complaint", "code"),
     [
-        ('kind = "tcp"\nhost = "192.0.2.1"\nallow_anonymous = true', "host: '192.0.2.1': Cannot assign requested"),
-        ('kind = "unix"\npath = "absent/socket"', "path: {folder}/absent: No such file or directory"),
-        (f'kind = "unix"\npath = "{"x" * 120}"', "bytes long, expected at most 107"),
-        ('kind = "unix"\npath = "."', "it is there already, and is no socket"),
-        ('kind = "unix"\npath = "gateway.toml"', "path: {folder}/gateway.toml: it is there already, and is no socket"),
+        (
+            'kind = "tcp"\nhost = "192.0.2.1"\nallow_anonymous = true',
+            "host: '192.0.2.1': Cannot assign requested",
+            None,
+        ),
+        ('kind = "unix"\npath = "absent/socket"', "path: {folder}/absent: No such file or directory", 1),
+        (f'kind = "unix"\npath = "{"x" * 120}"', "bytes long, expected at most 107", None),
+        ('kind = "unix"\npath = "."', "it is there already, and is no socket", None),
+        (
+            'kind = "unix"\npath = "gateway.toml"',
+            "path: {folder}/gateway.toml: it is there already, and is no socket",
+            2,
+        ),
     ],
 )
 def test_check_config_and_the_start_see_where_a_listener_cannot_listen(
-    tmp_path: Path, listener: str, complaint: str
+    tmp_path: Path, listener: str, complaint: str, code: int | None
 ) -> None:
+    """The start reads the file as check-config does: each exit code of it is tried once."""
     path = Gateway(tmp_path, listener=f"[[listener]]\n{listener}\n").path
     before = sorted(tmp_path.iterdir())
-    for command in (["check-config"], ["run", "--config"]):
-        may_pass = "Cannot assign" in complaint or "absent" in complaint
-        said = refused("gateway", *command, str(path), code=1 if command[0] == "run" and may_pass else 2)
-        if command != ["check-config"]:
-            said = json.loads(said.splitlines()[-1])["reason"]
+    told = [refused("gateway", "check-config", str(path))]
+    if code is not None:
+        told.append(json.loads(refused_start(path, code=code).splitlines()[-1])["reason"])
+    for said in told:
         assert "listener[1]." in said and complaint.format(folder=tmp_path) in said
-        assert sorted(tmp_path.iterdir()) == before
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(
@@ -453,7 +474,7 @@ def test_check_config_sees_a_store_that_no_gateway_starts_on_and_leaves_it_as_it
         assert publish(gateway.port) == 0
         process.stop()
     before = {file: file.read_bytes() for file in store.iterdir()}
-    assert check("gateway", "check-config", str(gateway.path)).returncode == 0
+    assert holdfast("gateway", "check-config", str(gateway.path)).exit_code == 0
     assert {file: file.read_bytes() for file in store.iterdir()} == before
     harm(store / "messages.sqlite")
     before = {file: file.read_bytes() for file in store.iterdir()}
@@ -480,8 +501,8 @@ def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
     assert not is_in_memory(ROOT)
     path = tmp_path / "gateway.toml"
     path.write_text(f'name = "garage"\n[store]\npath = "{memory}/absent/holdfast"\n')
-    done = check("gateway", "check-config", str(path))
-    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    done = holdfast("gateway", "check-config", str(path))
+    assert (done.exit_code, done.stdout) == (0, f"{path}: ok\n")
     assert "warning: what is stored is not durable: /dev/shm/absent/holdfast: on a file system in memory" in done.stderr
     assert "warning: no client can connect: there is no [[listener]]" in done.stderr
 
@@ -500,8 +521,8 @@ def test_a_routes_certificate_that_is_out_of_date_or_soon_will_be_is_warned_of(
         f'name = "garage"\n[store]\npath = "{tmp_path}/store"\n[[route]]\nname = "up"\nbroker = "mqtts://b"\n'
         f'[route.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
     )
-    done = check("gateway", "check-config", str(path))
-    assert (done.returncode, done.stdout) == (0, f"{path}: ok\n")
+    done = holdfast("gateway", "check-config", str(path))
+    assert (done.exit_code, done.stdout) == (0, f"{path}: ok\n")
     assert f"warning: {event}: {certificate}: out of date {when}" in done.stderr
 
 
@@ -511,7 +532,7 @@ def test_a_mosquitto_conf_is_known_for_one(tmp_path: Path) -> None:
     said = refused("gateway", "check-config", str(path))
     assert f"{path}: a mosquitto.conf: docs/how-to/mosquitto.md " in said
     path.write_text("persistence true\n[store]\npath = 'a'\n")
-    assert ":1: not TOML" in check("gateway", "check-config", str(path)).stderr
+    assert ":1: not TOML" in refused("gateway", "check-config", str(path))
 
 
 def test_the_start_is_one_line_with_version_listeners_and_store(tmp_path: Path) -> None:

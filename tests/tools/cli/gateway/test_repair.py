@@ -6,14 +6,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import Result
 
+from tests.support.command import holdfast
 from tests.tools.cli.gateway.test_process import LONG_S, Gateway, check, publish
 
 PAGE = 4096
 
 
-def repair(gateway: Gateway, *options: str) -> subprocess.CompletedProcess[str]:
-    return check("gateway", "repair", str(gateway.path), *options)
+def repair(gateway: Gateway, *options: str) -> Result:
+    return holdfast("gateway", "repair", str(gateway.path), *options)
 
 
 def subscribe(port: int, count: int) -> list[str]:
@@ -30,8 +32,8 @@ def test_a_store_that_no_gateway_starts_on_is_repaired_with_the_messages_in_it(t
         subscribe(gateway.port, 0)
         for _ in range(3):
             assert publish(gateway.port) == 0
-        refused = repair(gateway)
-        assert refused.returncode == 2 and "another process uses it" in refused.stderr
+        in_use = repair(gateway)
+        assert in_use.exit_code == 2 and "another process uses it" in in_use.stderr
         process.stop()
     file = tmp_path / "store/messages.sqlite"
     file.write_bytes(bytes(PAGE) + file.read_bytes()[PAGE:])
@@ -39,7 +41,7 @@ def test_a_store_that_no_gateway_starts_on_is_repaired_with_the_messages_in_it(t
     assert refused.returncode == 2
     assert "messages.sqlite: file is not a database; `holdfast gateway repair` saves what can be read" in refused.stderr
     done = repair(gateway)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "messages.sqlite: its header is damaged" in done.stdout and "kept: 3 messages of the log" in done.stdout
     assert json.loads(repair(gateway, "--json").stdout)["damage"] == []
     with gateway.running():
@@ -61,7 +63,7 @@ def test_where_the_file_of_messages_is_missing_repair_says_that_all_in_it_is_los
         file.unlink()
     shutil.copytree(tmp_path / "store", tmp_path / "same", ignore=shutil.ignore_patterns("control"))
     done = repair(gateway)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     assert "lost: all other messages, retained messages, sessions and wills that were in the file" in done.stdout
     assert known in done.stdout
     shutil.rmtree(tmp_path / "store")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.command import holdfast
 from tests.tools.cli.gateway.test_process import Gateway, check, publish
 from uplink.control import ControlFailed, ask
 
@@ -14,8 +15,8 @@ RULES = "allow * publish,subscribe public/#\nallow - identify *\nallow - neighbo
 
 
 def show(gateway: Gateway, *options: str) -> str:
-    done = check("network", "show", "--config", str(gateway.path), *options)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = holdfast("network", "show", "--config", str(gateway.path), *options)
+    assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
 
 
@@ -94,8 +95,8 @@ def test_a_gateway_without_neighbours_says_so(tmp_path: Path) -> None:
         assert show(gateway) == "garage has no neighbours\n"
         found = json.loads(show(gateway, "--json"))
         assert found == {"gateway": "garage", "links": [], "duplicates": 0, "problem": ""}
-        bad = check("network", "show", "--config", str(gateway.path), "--filter", "a/#/b")
-        assert bad.returncode == 2 and bad.stderr.startswith("holdfast network show: --filter: ")
+        bad = holdfast("network", "show", "--config", str(gateway.path), "--filter", "a/#/b")
+        assert bad.exit_code == 2 and bad.stderr.startswith("holdfast network show: --filter: ")
         with pytest.raises(ControlFailed, match="expected a request"):
             ask(tmp_path / "store", "interest", limit=10_000)
     done = check("network", "show", "--config", str(gateway.path))
