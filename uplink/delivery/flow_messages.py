@@ -31,7 +31,7 @@ class FlowMessages:
             left = await self.left_of(flow)
             return self.batch_of(flow, left) if left else None
         message = await self._queue.outgoing.message_of(flow)
-        return message if message is None or flow.topic else self.shape(flow.position, message, flow.via)
+        return message if message is None or flow.topic else self.shape(flow.position, message, lambda: flow.via)
 
     async def left_of(self, flow: qos2.Flow) -> list[tuple[int, Message]]:
         """Returns what is left of the messages of a batch, each with its position, without the ones set aside.
@@ -40,7 +40,7 @@ class FlowMessages:
         """
         stored = await self._queue.outgoing.messages_of(flow)
         shaped = [
-            (position, self._shape(position, message, partial(part_of_via, flow.via, flow.positions, {position})))
+            (position, self.shape(position, message, partial(part_of_via, flow.via, flow.positions, {position})))
             for position, message in stored
         ]
         return [(position, message) for position, message in shaped if message is not None]
@@ -51,14 +51,12 @@ class FlowMessages:
         via = part_of_via(flow.via, flow.positions, {position for position, _ in members})
         return batch_publish(self._queue.lanes.batch_topic, encode(pieces).encode(), 2, pieces, via)
 
-    def shape(self, position: int, message: Message, via: str) -> Message | None:
-        """Returns a stored message as the route sends it; None, and it is set aside, if there is no such message.
+    def shape(self, position: int, message: Message, via: Callable[[], str]) -> Message | None:
+        """Returns a stored message as the route sends it; None, and it is set aside with its number of the link, if
+        there is no such message.
 
         Raises TooManyRefused.
         """
-        return self._shape(position, message, lambda: via)
-
-    def _shape(self, position: int, message: Message, via: Callable[[], str]) -> Message | None:
         try:
             return self._queue.lanes.shaping.shape(message)
         except CannotShape as error:

@@ -48,7 +48,7 @@ class Resend:
 
     async def _send(self, one: Refused, stored: Message) -> None:
         window = self._window
-        message = window.messages.shape(one.position, stored, one.row.via)
+        message = window.messages.shape(one.position, stored, lambda: one.row.via)
         if message is None:
             return
         if self._statements.is_refused(message.topic):  # the broker has just refused another one

@@ -27,7 +27,6 @@ from gateway.links import (
     Change,
     LinkSettings,
     Network,
-    Side,
     Zone,
     check_conditions,
     decode_link,
@@ -84,17 +83,13 @@ class DiallingEnd:
         self._problem = problem
         self._heard = queue.link.interest
         self._ours = config.link_settings(network.gateway)
-        self._side = self._ours.side(link)
-        self.asked = AskedInterest(config, self._side, network, queue.link.asked, copies)
+        self.side = self._ours.side(link)
+        """The link's side."""
+        self.asked = AskedInterest(config, self.side, network, queue.link.asked, copies)
         self._is_up = False
         self.since_ms = 0
         self.theirs: LinkSettings | None = None
         """The settings that the neighbour has sent over this connection; None from an ordinary broker."""
-
-    @property
-    def side(self) -> Side:
-        """The link's side."""
-        return self._side
 
     @property
     def expects_gateway(self) -> bool:
