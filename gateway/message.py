@@ -10,7 +10,7 @@ from wire import identity, properties
 from wire.bulk.property_block import memory_size
 from wire.codec.packets import MQTT_5, Publish
 from wire.hops import HOPS_PROPERTY
-from wire.link_numbers import VIA_PROPERTY, gateway_of_via
+from wire.route_numbers import VIA_PROPERTY, gateway_of_via
 
 TRAVELLING_PROPERTIES = (
     properties.PAYLOAD_FORMAT_INDICATOR,
@@ -68,7 +68,7 @@ class Message:
         self.received_ms, self.received_by = unix_ms, gateway_name
 
     def reject_links(self, may_identify: Callable[[str], bool]) -> bool:
-        """Renames numbers of links that cannot be read, or are of gateways whose identities the client may not bring.
+        """Renames route numbers that cannot be read, or are of gateways whose identities the client may not bring.
 
         Returns whether there were any. Otherwise a client could make lost messages of a route look as if they had come.
         """

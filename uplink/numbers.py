@@ -1,4 +1,4 @@
-"""The numbers of a link: a route numbers the messages that it hands on, and states what it has numbered.
+"""Route numbers: a route numbers the messages that it hands on, and states what it has numbered.
 
 A message's number is its place among all messages that one cursor has taken. So it has the same number whenever it is
 sent again. Each lane of a route has a cursor, and numbers of its own under an epoch of its own. The messages since the
@@ -7,7 +7,7 @@ no message is counted twice, and none is left out.
 
 A statement covers what is acknowledged: such messages do not go again, perhaps over the other lane. It is a message of
 the gateway, which the route hands on like any other. It is stored in one transaction with the note that it was made.
-docs/reference/link-numbers.md has the format.
+docs/reference/route-numbers.md has the format.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from gateway.store import DeliveryRun, Handed, LaneCursor, LeftOut, MessageLog, 
 from wire.bulk.property_block import encode_via_property, encode_vias
 from wire.bulk.publish_run import FirstVia
 from wire.identity import SEQ_MAX
-from wire.link_numbers import (
+from wire.properties import CONTENT_TYPE
+from wire.route_numbers import (
     STATEMENT_TOPICS,
     STATEMENT_TYPE,
     DroppedRange,
@@ -36,7 +37,6 @@ from wire.link_numbers import (
     runs_of,
     statement_topic,
 )
-from wire.properties import CONTENT_TYPE
 
 ORIGINS_MOST = 200  # in a statement, roughly: with this number the next one is due
 ORIGINS_KEPT_MOST = 1000  # while no statement can be made; with more of them the numbers so far stay without one
@@ -47,11 +47,11 @@ LOOK_AGAIN_S = 5.0  # at what is acknowledged: some deliveries end without an ac
 logger = logging.getLogger(__name__)
 
 
-class LinkNumbers:
+class RouteNumbers:
     """The numbers of the messages that the cursor of one lane hands out, and the statements of them.
 
     Args:
-        gateway_name, link_name: the gateway, and the route as its receivers are to name it.
+        gateway_name, route_name: the gateway, and the route as its receivers are to name it.
         log: the gateway's store.
         cursor: hands out the messages of the lane.
         has_backfill: whether the route has a backfill with messages that no statement covers yet.
@@ -64,7 +64,7 @@ class LinkNumbers:
     def __init__(
         self,
         gateway_name: str,
-        link_name: str,
+        route_name: str,
         log: MessageLog,
         cursor: LaneCursor,
         has_backfill: Callable[[], bool],
@@ -72,8 +72,8 @@ class LinkNumbers:
     ) -> None:
         self.is_open = False
         self.interval_s = 0
-        self.topic = statement_topic(gateway_name, link_name)
-        self._names = (gateway_name, link_name)
+        self.topic = statement_topic(gateway_name, route_name)
+        self._names = (gateway_name, route_name)
         self._log = log
         self._cursor = cursor
         self._consumer, self._place = cursor.consumer, cursor.place
@@ -166,7 +166,7 @@ class LinkNumbers:
         return encode_vias(self._now.epoch, numbers, *self._names)
 
     def via_from(self, number: int) -> FirstVia | None:
-        """Returns the number of the link that a run of messages begins with, None if messages get none now."""
+        """Returns the route number that a run of messages begins with, None if messages get none now."""
         return FirstVia(self._now.epoch, number, *self._names) if self.is_open else None
 
     def via_of_batch(self, pieces: Sequence[Piece]) -> str:

@@ -60,7 +60,7 @@ class Refusals:
         Args:
             position: the message's place in the log.
             reason: why the broker does not take it.
-            via: its number of the link, empty for none.
+            via: its route number, empty for none.
 
         Raises:
             TooManyRefused: there are too many already.

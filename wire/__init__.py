@@ -28,7 +28,6 @@ Other folders import only from these modules; a board loads only what it uses. `
     wire.errors                     WireError and its subclasses, Closed
     wire.hops                       the gateways that have handed a message on
     wire.identity                   a message's identity and provenance
-    wire.link_numbers               the numbers that a route gives messages, and its statements of them
     wire.multicast                  the keys and the layout of multicast datagrams
     wire.multicast.receiver         MulticastReceiver: which datagrams count
     wire.multicast.sender           MulticastSender: messages joined to datagrams
@@ -37,6 +36,7 @@ Other folders import only from these modules; a board loads only what it uses. `
     wire.properties                 MQTT 5's properties
     wire.reserved                   the topics of what gateways tell each other, and how a stream is named
     wire.reasons                    MQTT 5's reason codes
+    wire.route_numbers              the numbers that a route gives messages, and its statements of them
     wire.time_offer                 the time that a gateway offers
     wire.topics                     topic names and filters
 """

@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 
 from cloud.landing.file import LINK, SCHEMA, Link
 from wire.bulk.column_batch import RETAIN_FLAG, ColumnBatch
-from wire.link_numbers import VIA_PROPERTY, Via, decode_via
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.properties import USER_PROPERTY, decode_properties
+from wire.route_numbers import VIA_PROPERTY, Via, decode_via
 
 LINKS_MAX = 32
-"""The most numbers of links that a message lands with: each is a row of the tables. No chain of gateways is so long."""
+"""The most route numbers that a message lands with: each is a row of the tables. No chain of gateways is so long."""
 _KINDS = {"B": pa.uint8(), "H": pa.uint16(), "I": pa.uint32(), "Q": pa.uint64(), "q": pa.int64()}
 
 
@@ -28,7 +28,7 @@ def to_table(
     landed_ms: when the lander received the batch (Unix time, ms).
     qos: the delivery's QoS, the highest one that a row has.
     lander: the lander's name.
-    via: the numbers of the link that its messages have, as many as these; None if they have none.
+    via: the route numbers that its messages have, as many as these; None if they have none.
     is_of_route: whether numbers of earlier links count that are among the properties of its messages.
     """
     rows = len(batch)
@@ -58,7 +58,7 @@ def to_table(
 
 
 def to_links(values: Sequence[str]) -> tuple[list[Link], list[str]]:
-    """Returns the numbers of the link in the values of `hf-via` of one message, and what is wrong with the others.
+    """Returns the route numbers in the values of `hf-via` of one message, and what is wrong with the others.
 
     Of more than LINKS_MAX values the last ones count, which the routes nearest to the lander have added.
     """
@@ -77,7 +77,7 @@ def to_links(values: Sequence[str]) -> tuple[list[Link], list[str]]:
 
 
 def count_numbers(via: Via) -> int:
-    """Returns how many numbers of the link there are."""
+    """Returns how many route numbers there are."""
     return sum(last - first + 1 for first, last in via.runs)
 
 

@@ -17,10 +17,10 @@ from cloud.landing.file import LINK, SCHEMA
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.errors import WireError
 from wire.identity import IDENTITY_PROPERTY, NAME_BYTES_MAX, RECEIVED_PROPERTY
-from wire.link_numbers import VIA_PROPERTY, Via, decode_via
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY, decode_properties
+from wire.route_numbers import VIA_PROPERTY, Via, decode_via
 from wire.topics import check_topic_name
 
 FIRST_BYTE = 0x32
@@ -37,7 +37,7 @@ _RECEIVED = rb"\x26\x00\x0bhf-received(?P<received_size>..)(?P<ms>0|[1-9][0-9]{0
 _VIA = rb"\x26\x00\x06hf-via(?P<via_size>..)(?P<link_epoch>[0-9a-f]{8})/(?P<number>[1-9][0-9]{0,17})/(?P<link>.+)"
 _PARTS = [part.decode("latin-1") for part in (_IDENTITY, _RECEIVED, _VIA)]
 _BLOCK = rf"(?s)^(?P<common>.*?){_PARTS[0]}(?:{_PARTS[1]})?(?:{_PARTS[2]})?$"
-"""Properties that end with an identity, and perhaps the provenance and a number of the link."""
+"""Properties that end with an identity, and perhaps the provenance and a route number."""
 
 
 class Published(NamedTuple):
@@ -160,7 +160,7 @@ def _read_blocks(blocks: pa.Array, lander: str) -> tuple[np.ndarray, dict[str, p
 
 
 def _links(part: dict[str, pa.Array], numbered: np.ndarray, brings: pa.Array) -> pa.Array:
-    """Returns the column `via` of all blocks: one number of a link, or none."""
+    """Returns the column `via` of all blocks: one route number, or none."""
     some = {name: part[name].filter(pa.array(numbered)) for name in ("link_epoch", "number", "link")}
     names = some["link"].dictionary_encode()
     links = [_link(name) for name in names.dictionary.to_pylist()]

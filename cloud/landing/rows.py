@@ -10,12 +10,12 @@ from cloud.landing.remarks import Remarks
 from wire.bulk.column_batch import MalformedBatch, decode_batch
 from wire.codec.packets import Publish
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY, decode_identity, decode_received, find_user_property
-from wire.link_numbers import VIA_PROPERTY, Via, decode_via, gateway_of_via
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
+from wire.route_numbers import VIA_PROPERTY, Via, decode_via, gateway_of_via
 
 
 class MessageRows:
-    """Reads identity, provenance and numbers of links from messages.
+    """Reads identity, provenance and route numbers from messages.
 
     Args:
         lander: its name.
@@ -63,7 +63,7 @@ class MessageRows:
             return False
 
     def _via_of_batch(self, message: Publish, value: str, messages: int) -> Via | None:
-        """Returns the numbers of the link of the messages in a batch, None if they cannot be those."""
+        """Returns the route numbers of the messages in a batch, None if they cannot be those."""
         try:
             via = decode_via(value)
             if count_numbers(via) != messages:

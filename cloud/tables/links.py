@@ -1,6 +1,6 @@
-"""The numbers of links that landed messages have, as intervals, without an object for each message.
+"""Route numbers that landed messages have, as intervals, without an object for each message.
 
-A route numbers what it hands on [docs/reference/link-numbers.md]. `links` says which numbers arrived, and `crossings`
+A route numbers what it hands on [docs/reference/route-numbers.md]. `links` says which numbers arrived, and `crossings`
 which messages they belong to: of a run of messages that follow each other, only the numbers of the first and the last.
 """
 
@@ -73,5 +73,5 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def has_links(rows: pa.Table) -> bool:
-    """Whether any of the landed messages has a number of a link."""
+    """Whether any of the landed messages has a route number."""
     return bool(pc.any(pc.greater(pc.list_value_length(rows["via"]), 0)).as_py())

@@ -30,7 +30,7 @@ from cloud.transforms.text_values import content_type_of, decode_csv, decode_val
 from wire import topics
 from wire.bulk.column_batch import CONTENT_TYPE as COLUMN_BATCH
 from wire.bulk.column_batch import MalformedBatch, decode_batch
-from wire.link_numbers import STATEMENT_TYPE
+from wire.route_numbers import STATEMENT_TYPE
 
 PROBLEM_MAX = 500
 """The longest problem (characters)."""

@@ -1,4 +1,4 @@
-"""The statements of routes among landed messages [docs/reference/link-numbers.md], as rows of their tables.
+"""The statements of routes among landed messages [docs/reference/route-numbers.md], as rows of their tables.
 
 A statement decides what counts as lost. So it is believed only if the message is one that its gateway's route would
 send: on the statements' topic of this route, made by this gateway, and handed on by this route.
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from cloud.transforms.classify import Numbers
 from cloud.transforms.record import PAYLOAD_MAX
 from cloud.transforms.rows import TIME_END_MS
-from wire.link_numbers import STATEMENT_TOPICS, STATEMENT_TYPE, Statement, decode_statement, statement_topic
+from wire.route_numbers import STATEMENT_TOPICS, STATEMENT_TYPE, Statement, decode_statement, statement_topic
 
 STATEMENTS = "statements"
 ORIGINS = "statement_origins"

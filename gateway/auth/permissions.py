@@ -9,9 +9,9 @@ from gateway.message import Message
 from gateway.streams.names import BadStream, place_of
 from gateway.topic_memory import remember
 from wire.bulk.property_block import GATEWAY_MARK
-from wire.link_numbers import STATEMENT_TOPICS, statement_topic
 from wire.properties import RESPONSE_TOPIC
 from wire.reserved import RESERVED_TOPICS, STREAM_TOPICS
+from wire.route_numbers import STATEMENT_TOPICS, statement_topic
 from wire.topics import parse_shared
 
 TOPICS_REMEMBERED = 1024  # for each client and direction
@@ -194,7 +194,7 @@ class Permissions:
         return origin not in self._access.other_gateways
 
     def may_vouch(self, gateway: str) -> bool:
-        """Whether its messages may bring what a gateway says of messages: when it accepted them, numbers of its links,
+        """Whether its messages may bring what a gateway says of messages: when it accepted them, route numbers,
         and statements. Only a rule for this gateway's identities allows that: a client's own name is no gateway.
         """
         if self._rules is not self._access.rules:

@@ -217,7 +217,7 @@ class Window:
         return []
 
     def vias_of(self, deliveries: Sequence[Delivery], identifiers: Sequence[int], qos: int) -> Sequence[bytes]:
-        """Returns the property with the number of the link of each message, empty where they have none.
+        """Returns the property with the route number of each message, empty where they have none.
 
         The messages go together at this QoS, under these packet identifiers.
         """
@@ -348,7 +348,7 @@ def encode_publishes(
         has_identity: whether identity and provenance come with them.
         aliases: the topic alias of each, 0 for none; empty where the connection gives no aliases.
         hop: what a route adds to the hops of each; it is always the same one in one gateway.
-        vias: the property with the number of the link of each, which comes with the identity; empty for none.
+        vias: the property with the route number of each, which comes with the identity; empty for none.
     """
     if vias:
         numbered = zip(messages, vias, aliases or repeat(0), strict=False)

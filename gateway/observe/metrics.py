@@ -21,7 +21,7 @@ COUNTERS = {
     "payload_bytes_sent": "Payload bytes of PUBLISHes sent.",
     "messages_stored": "Messages stored and synced.",
     "identities_replaced": "Messages that brought an identity which may not be used or read, and got a new one.",
-    "links_rejected": "Messages that brought a number of a link whose gateway their client may not identify.",
+    "links_rejected": "Messages that brought a route number whose gateway their client may not identify.",
     "qos_0_stored": "Messages of QoS 0 that were stored for routes.",
     "messages_returned": "Messages that came back by way of other gateways, and were not stored again.",
     "messages_duplicate": "Messages that came over a link before, and were not stored again.",

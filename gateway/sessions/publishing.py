@@ -51,8 +51,8 @@ class Publishing:
     ) -> tuple[int, bool]:
         """Says whether a client may publish a message, in a PUBLISH or a will.
 
-        A message with an identity that cannot be read, or that its client may not bring, gets a new one. A number of a
-        link whose gateway the client may not vouch for gets another name, and so does the property of real-time
+        A message with an identity that cannot be read, or that its client may not bring, gets a new one. A route
+        number whose gateway the client may not vouch for gets another name, and so does the property of real-time
         messages between gateways. A column batch brings many identities: the client has to be allowed to bring all of
         them.
 

@@ -31,7 +31,7 @@ class FlowSource(Protocol):
 
 
 def _no_numbers(_delivery: Delivery) -> str:
-    """No link numbers a delivery."""
+    """No route numbers a delivery."""
     return ""
 
 
@@ -63,7 +63,7 @@ class Outgoing:
             go on behind the newest of them, also if it is done: some clients keep messages under former ones, and take
             a new message under one of them for the old one.
 
-    ``number`` returns the numbers of the link of what a delivery carries, empty for none.
+    ``number`` returns the route numbers of what a delivery carries, empty for none.
     """
 
     def __init__(self, log: MessageLog, session: str, flows: Iterable[Flow] = ()) -> None:
@@ -96,7 +96,7 @@ class Outgoing:
             deliveries: the deliveries of the source.
             taken: packet identifiers that the flows must not get.
             work: what is written with the flows.
-            via: the number of the link of a single message that has one.
+            via: the route number of a single message that has one.
 
         Returns:
             The flows by the delivery's packet identifier, once they are durable: then their PUBLISHes may be sent.

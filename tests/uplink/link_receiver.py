@@ -1,4 +1,4 @@
-"""A receiver of a route's messages, which tells from numbers of the link and statements what is lost."""
+"""A receiver of a route's messages, which tells from route numbers and statements what is lost."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,9 +7,9 @@ from paho.mqtt.client import MQTTMessage
 from wire.bulk.column_batch import CONTENT_TYPE, decode_batch
 from wire.codec.packets import Publish
 from wire.identity import IDENTITY_PROPERTY, decode_identity
-from wire.link_numbers import STATEMENT_TOPICS, VIA_PROPERTY, Statement, decode_statement, decode_via
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 from wire.properties import USER_PROPERTY
+from wire.route_numbers import STATEMENT_TOPICS, VIA_PROPERTY, Statement, decode_statement, decode_via
 
 Identity = tuple[str, int, int]
 

@@ -9,8 +9,8 @@ from gateway.message import Message
 from tests.cloud.landing.running_lander import RunningLander, landed
 from tests.support.mosquitto import mosquitto
 from tests.uplink.support import opened, route_config, running, until
-from wire.link_numbers import VIA_PROPERTY
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
+from wire.route_numbers import VIA_PROPERTY
 
 COUNT = 700
 ROUTES = {"one-by-one": "central", "batched": "batched"}

@@ -1,4 +1,4 @@
-"""The numbers of the link of a route that sends fresh messages first: each lane has its own, and statements of them."""
+"""Route numbers of a route that sends fresh messages first: each lane has its own, and statements of them."""
 
 import asyncio
 import random
@@ -19,8 +19,8 @@ from uplink.config.route import RouteConfig
 from uplink.route import Route
 from uplink.routes import Routes
 from wire.codec.packets import Publish
-from wire.link_numbers import STATEMENT_TOPICS
 from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED
+from wire.route_numbers import STATEMENT_TOPICS
 
 BACKLOG = 60
 STATING = 3600  # seconds: a statement at each connection, and none between

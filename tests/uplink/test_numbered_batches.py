@@ -1,4 +1,4 @@
-"""The numbers of a link for messages in column batches: one property names the numbers of all messages in a PUBLISH."""
+"""Route numbers for messages in column batches: one property names the numbers of all messages in a PUBLISH."""
 
 import time
 from pathlib import Path
@@ -14,12 +14,12 @@ from uplink.route import Route
 from wire.bulk.column_batch import CONTENT_TYPE, decode_batch
 from wire.codec.packets import Publish
 from wire.identity import find_user_property
-from wire.link_numbers import VIA_PROPERTY, decode_via
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 from wire.reasons import IMPLEMENTATION_SPECIFIC_ERROR
+from wire.route_numbers import VIA_PROPERTY, decode_via
 
 Numbered = list[tuple[int, int]]
-"""Payload and number of the link of each message."""
+"""Payload and route number of each message."""
 
 
 def route_to(broker: ScriptedBroker, log: MessageLog, **keys: object) -> Route:

@@ -1,4 +1,4 @@
-"""The numbers of a link: each message that a route hands on has one, and the same whenever it is sent again."""
+"""Route numbers: each message that a route hands on has one, and the same whenever it is sent again."""
 
 import asyncio
 import itertools
@@ -21,7 +21,9 @@ from uplink.route import Route
 from wire.bulk.column_batch import decode_batch
 from wire.codec.packets import MQTT_3_1_1, Connack, Publish
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
-from wire.link_numbers import (
+from wire.properties import CONTENT_TYPE, USER_PROPERTY
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, UNSUPPORTED_PROTOCOL_VERSION
+from wire.route_numbers import (
     STATEMENT_TOPICS,
     STATEMENT_TYPE,
     VIA_PROPERTY,
@@ -33,8 +35,6 @@ from wire.link_numbers import (
     decode_via,
     join_runs,
 )
-from wire.properties import CONTENT_TYPE, USER_PROPERTY
-from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED, UNSUPPORTED_PROTOCOL_VERSION
 
 
 def route_to(broker: ScriptedBroker, log: MessageLog, **keys: object) -> Route:
@@ -54,14 +54,14 @@ def via_of(publish: Publish) -> Via:
 
 
 def number_of(publish: Publish) -> int:
-    """The number of the link of a message that goes by itself."""
+    """The route number of a message that goes by itself."""
     ((first, last),) = via_of(publish).runs
     assert first == last
     return first
 
 
 def numbers(publishes: list[Publish]) -> list[tuple[int, int]]:
-    """Payload and number of the link of each message."""
+    """Payload and route number of each message."""
     return [(int(publish.payload), number_of(publish)) for publish in publishes]
 
 

@@ -16,8 +16,8 @@ from uplink.delivery import statements
 from uplink.delivery.suspicion import STATEMENT_MOST
 from uplink.route import Route
 from wire.codec.packets import Publish
-from wire.link_numbers import STATEMENT_TOPICS
 from wire.reasons import NOT_AUTHORIZED
+from wire.route_numbers import STATEMENT_TOPICS
 
 CLOSES = 0  # without a DISCONNECT
 OTHER = f"{STATEMENT_TOPICS}another-gateway/central"

@@ -191,8 +191,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The most bytes of these, counted as for `[queue]`."""
 
     statement_interval_s: Annotated[int, msgspec.Meta(ge=0, le=86_400)] = STATEMENT_INTERVAL_S
-    """The time in seconds between two [statements](link-numbers.md#statements) of what the route has handed on and left
-    out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
+    """The time in seconds between two [statements](route-numbers.md#statements) of what the route has handed on and
+    left out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
     broker has to let the route [publish them](../how-to/next-broker.md#statements); if it does not take one, none goes
     there for a day, also over restarts. A route that only receives makes none."""
 

@@ -52,7 +52,7 @@ class FlowMessages:
         return batch_publish(self._queue.lanes.batch_topic, encode(pieces).encode(), 2, pieces, via)
 
     def shape(self, position: int, message: Message, via: Callable[[], str]) -> Message | None:
-        """Returns a stored message as the route sends it; None, and it is set aside with its number of the link, if
+        """Returns a stored message as the route sends it; None, and it is set aside with its route number, if
         there is no such message.
 
         Raises TooManyRefused.

@@ -28,7 +28,7 @@ class SentMessages:
         self._statements = statements
 
     def place_of(self, packet_identifier: int) -> tuple[int, str]:
-        """Returns position and number of the link of a message. Raises KeyError."""
+        """Returns position and route number of a message. Raises KeyError."""
         if flow := self._flows.get(packet_identifier):
             return flow.position, flow.via
         if one := self.resent.get(packet_identifier):

@@ -18,8 +18,8 @@ from wire.bulk.connection import BulkClientConnection
 from wire.bulk.property_block import encode_via_property
 from wire.bulk.publish_run import encode_run
 from wire.errors import PacketTooLargeError
-from wire.link_numbers import STATEMENT_TOPICS, VIA_PROPERTY
 from wire.properties import USER_PROPERTY
+from wire.route_numbers import STATEMENT_TOPICS, VIA_PROPERTY
 
 STATEMENT_TOPICS_BYTES = STATEMENT_TOPICS.encode()
 NO_RETAIN = "the broker takes no retained messages"
@@ -112,7 +112,7 @@ class RouteWindow(Window):
         return True
 
     def _numbered(self, via: str) -> Callable[[Message, Sequence[int]], dict[int, Any]]:
-        """Returns what makes the properties of a message with this number of the link."""
+        """Returns what makes the properties of a message with this route number."""
         if not via:
             return self.properties_of
 

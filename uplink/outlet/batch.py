@@ -15,7 +15,7 @@ from wire.bulk.column_batch import BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.bulk.publishes import qos_of
 
-RUNS_MOST = 1000  # of numbers of the link in a batch, so that hf-via is no longer than a text of MQTT may be
+RUNS_MOST = 1000  # of route numbers in a batch, so that hf-via is no longer than a text of MQTT may be
 
 
 class PackedBatch(NamedTuple):

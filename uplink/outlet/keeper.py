@@ -20,7 +20,7 @@ class LaneKeeper:
     Args:
         log: the gateway's store.
         live, backfill: the cursors of the two lanes.
-        renumber: ends the numbers of the link that the live lane has given so far.
+        renumber: ends the route numbers that the live lane has given so far.
         is_live_first: False for a route that goes back to one order: nothing joins the backfill any more.
         clock: returns seconds.
     """

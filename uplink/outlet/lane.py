@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from gateway.routes import Message
 from gateway.store import Delivery, LaneCursor, MessageLog, Piece, drops
-from uplink.numbers import LinkNumbers, numbered
+from uplink.numbers import RouteNumbers, numbered
 from uplink.outlet.batch import BatchPacker, PackedBatch, behind, encode, first_of, messages_in
 from uplink.outlet.batch_publish import batch_publish
 from uplink.refusals import Refusals
@@ -35,7 +35,7 @@ class Lane:
     Args:
         log: where it is noted that a message has expired.
         cursor: hands out the messages.
-        numbers: gives them their numbers of the link.
+        numbers: gives them their route numbers.
         refusals: where a message is set aside that cannot be shaped.
         shape: the first step, which returns a message as the route sends it, or raises CannotShape; None: none.
         packer: the second step, which gathers messages for a batch; None: each goes by itself.
@@ -49,7 +49,7 @@ class Lane:
         self,
         log: MessageLog,
         cursor: LaneCursor,
-        numbers: LinkNumbers,
+        numbers: RouteNumbers,
         refusals: Refusals,
         shape: Callable[[Message], Message] | None,
         packer: BatchPacker | None,
@@ -150,7 +150,7 @@ class Lane:
         return sum([messages_in(piece) for one in deliveries for piece in self.batches[one.packet_identifier].members])
 
     def place_of(self, number: int) -> tuple[int, int]:
-        """Returns position and number of the link of a delivery without an acknowledgement, of a batch those of its
+        """Returns position and route number of a delivery without an acknowledgement, of a batch those of its
         last message. Raises KeyError.
         """
         if self.packer is None:

@@ -181,7 +181,7 @@ class RouteCursor:
                 lane.give_back()
 
     def place_of(self, number: int) -> tuple[int, int]:
-        """Returns position and number of the link of a delivery without an acknowledgement, of a batch those of its
+        """Returns position and route number of a delivery without an acknowledgement, of a batch those of its
         last message. Raises KeyError.
         """
         lane, its_number = (self._live, number) if self._passes_on else self._held[number]

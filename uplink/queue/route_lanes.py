@@ -2,7 +2,7 @@
 
 from gateway.store import LaneCursor, LeftOut, MessageLog, consumer_names
 from uplink.config.queue import QueueSettings
-from uplink.numbers import LinkNumbers, is_statement_topic
+from uplink.numbers import RouteNumbers, is_statement_topic
 from uplink.outlet.batch import BatchPacker
 from uplink.outlet.batch_publish import batch_topic, payload_max
 from uplink.outlet.keeper import LaneKeeper
@@ -17,7 +17,7 @@ from wire.codec.packets import MQTT_5
 
 
 class RouteLanes:
-    """The cursors of a route, and the numbers of the link that the messages of each get.
+    """The cursors of a route, and the route numbers that the messages of each get.
 
     Args:
         log: the gateway's store.
@@ -80,12 +80,12 @@ class RouteLanes:
         """Whether messages wait that a former process may have handed out: so they may have arrived."""
         return any(cursor.unread_from < self._former_head for cursor in self.cursors)
 
-    def numbers_of(self, packet_identifier: int) -> LinkNumbers:
+    def numbers_of(self, packet_identifier: int) -> RouteNumbers:
         """Returns what numbers the lane of a delivery without an acknowledgement."""
         return self.numbers[-1] if self.outlet.is_backfill(packet_identifier) else self.numbers[0]
 
     async def begin(self, client: BulkClientConnection | None) -> None:
-        """A connection begins, None: to a foreign system. Messages get numbers of the link if these are known there.
+        """A connection begins, None: to a foreign system. Messages get route numbers if these are known there.
 
         Raises sqlite3.Error.
         """
@@ -100,7 +100,7 @@ class RouteLanes:
             self.outlet.payload_max = payload_max(client.maximum_packet_size_peer, self.batch_topic, via_size)
 
     def end_numbers(self) -> None:
-        """The messages get other numbers of the link from now on."""
+        """The messages get other route numbers from now on."""
         for numbers in self.numbers:
             numbers.end()
 
@@ -122,9 +122,9 @@ class RouteLanes:
         cursor.not_from = self._link.not_from
         return cursor
 
-    def _numbers_of_lane(self, cursor: LaneCursor, *, is_known: bool) -> LinkNumbers:
+    def _numbers_of_lane(self, cursor: LaneCursor, *, is_known: bool) -> RouteNumbers:
         """Returns what numbers a lane; if the lane's place was not known, an epoch begins."""
-        numbers = LinkNumbers(*self._names, self._log, cursor, self._has_unstated_backfill, self._left_out)
+        numbers = RouteNumbers(*self._names, self._log, cursor, self._has_unstated_backfill, self._left_out)
         if not is_known:
             numbers.end()
         return numbers
@@ -191,7 +191,7 @@ class RouteLanes:
         most = batches_in_flight(settings.inflight_window)
         self.outlet = RouteCursor(live, backfill, pace, most)
 
-    def _lane(self, cursor: LaneCursor, numbers: LinkNumbers, settings: QueueSettings) -> Lane:
+    def _lane(self, cursor: LaneCursor, numbers: RouteNumbers, settings: QueueSettings) -> Lane:
         shape = self.shaping.shape if self.shaping.configs else None
         packer = None if settings.batch_limits is None else BatchPacker(*settings.batch_limits)
         return Lane(self._log, cursor, numbers, self._refusals, shape, packer, self.batch_topic)

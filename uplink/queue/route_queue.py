@@ -16,7 +16,7 @@ from uplink.queue.status import RouteStatus
 from uplink.queue.unqueued import Unqueued
 from uplink.queue.watch import BacklogWatch
 from uplink.refusals import Refusals
-from wire.link_numbers import statement_topic
+from wire.route_numbers import statement_topic
 
 ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cursors
 
@@ -47,7 +47,7 @@ class RouteQueue:
     Args:
         name: the route's name.
         log: the gateway's store.
-        gateway_name: the gateway that the route belongs to, for the numbers of the link and the topic name of batches.
+        gateway_name: the gateway that the route belongs to, for the route numbers and the topic name of batches.
         settings: the route's. The queue goes on with the filters that the store knows; only a route that is new to the
             store begins with those of the settings.
         network: told what a neighbour at the other end wants.
@@ -119,7 +119,7 @@ class RouteQueue:
             self.watch.select(*self._selection())
 
     def _number(self, delivery: Delivery) -> str:
-        """Returns the numbers of the link of a message, or of those in a batch."""
+        """Returns the route numbers of a message, or of those in a batch."""
         message = delivery.message
         if isinstance(message, BatchPublish):
             return message.via

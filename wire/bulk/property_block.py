@@ -22,7 +22,6 @@ from wire.identity import (
     encode_identity,
     encode_received,
 )
-from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, decode_varint, encode_string, encode_varint
 from wire.properties import (
@@ -35,6 +34,7 @@ from wire.properties import (
     encode_properties,
 )
 from wire.reserved import STREAM_PROPERTY
+from wire.route_numbers import VIA_PROPERTY, encode_via
 
 SIZE_MAX = 512  # bytes of an ordinary block; a longer one is rare, and remembering many costs memory
 PAIR_OVERHEAD = 160  # bytes of memory of a user property besides its text, roughly: it may be five bytes in a packet
@@ -75,7 +75,7 @@ class Trail(NamedTuple):
     """What routes have added to one message, as bytes but for the time.
 
     ``received_ms`` and ``received_by`` are the provenance. ``pairs`` are the user properties `hf-hops` and `hf-via` in
-    their order, which travel on. ``gateways`` are the names in the numbers of links.
+    their order, which travel on. ``gateways`` are the names in the route numbers.
     """
 
     identity: EncodedIdentity
@@ -215,7 +215,7 @@ def encode_identified_block(
     hop: str = "",
     via: bytes = b"",
 ) -> bytes:
-    """Returns the same with identity and provenance, and behind them the number of the link.
+    """Returns the same with identity and provenance, and behind them the route number.
 
     Args:
         properties: the properties that travel with the message.
@@ -223,7 +223,7 @@ def encode_identified_block(
         received_ms, received_by: the provenance.
         alias: the topic alias, 0 for none.
         hop: the hop that a route adds, empty for none; it comes before the identity.
-        via: the property with the number of the link, empty for none.
+        via: the property with the route number, empty for none.
     """
     block = encode_contents(properties, alias) if properties or alias else b""
     if hop:
@@ -263,7 +263,7 @@ def encode_vias(epoch: int, numbers: Sequence[int], gateway: str, route: str) ->
 
     Args:
         epoch: the epoch of the route's numbering.
-        numbers: the messages' numbers of the link, from 1 on.
+        numbers: the messages' route numbers, from 1 on.
         gateway, route: their names.
     """
     heads, behind = split_via(epoch, gateway, route)

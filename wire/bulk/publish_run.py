@@ -28,7 +28,7 @@ _LAST_DIGITS = [b"%03d" % number for number in range(THOUSAND)]
 
 
 class FirstVia(NamedTuple):
-    """The number of the link of a run's first message; the others follow it."""
+    """The route number of a run's first message; the others follow it."""
 
     epoch: int
     number: int
@@ -93,7 +93,7 @@ def encode_run(
         level: the protocol level. Over MQTT 3.1.1 no properties travel.
         received_ms, received_by: when and by which gateway the messages were accepted.
         hop: the hop that a route adds, empty for none.
-        via: the number of the link of the first one, None: they have none.
+        via: the route number of the first one, None: they have none.
     """
     count = len(topics)
     seqs, stores = _seqs_of(identities, count)

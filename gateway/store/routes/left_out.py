@@ -1,7 +1,7 @@
 """What a route leaves out: the messages that it comes past and that its filters and rules do not choose.
 
 A hole in the identities that a route hands on may be a loss. So the route names what it has left out on purpose, seq by
-seq, and a reader of its statements takes nothing else for left out [docs/reference/link-numbers.md]. What another
+seq, and a reader of its statements takes nothing else for left out [docs/reference/route-numbers.md]. What another
 route hands on to the same destination is not left out there.
 """
 

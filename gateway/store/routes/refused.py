@@ -79,7 +79,7 @@ class RefusedMessages:
         return len(self._by_consumer.get(consumer, {}))
 
     def add(self, consumer: str, position: int, reason: str, via: str) -> None:
-        """Sets a message with its number of the link aside, or replaces the reason of one that is.
+        """Sets a message with its route number aside, or replaces the reason of one that is.
 
         It counts for its route from now on.
 

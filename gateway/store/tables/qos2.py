@@ -94,8 +94,8 @@ class Flow:
     ``source`` is the consumer that it came from; ``identifiers`` are the Subscription Identifiers of the matching
     subscriptions. ``is_noted`` is True if the flow is in the file as well as in memory. ``evicted`` are told whether
     the client has received the messages that a full store has evicted meanwhile. ``ranges`` are the positions of the
-    messages in a column batch, in order, and then ``position`` is the last of them. ``via`` has the numbers of the
-    link, empty for none.
+    messages in a column batch, in order, and then ``position`` is the last of them. ``via`` has the route
+    numbers, empty for none.
     """
 
     session: str

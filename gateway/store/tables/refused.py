@@ -31,7 +31,7 @@ Write = Callable[[sqlite3.Connection], None]
 class RefusedRow(msgspec.Struct, frozen=True):
     """One row.
 
-    ``refused_ms`` is the Unix time at which the message was set aside, ``via`` its number of the link, empty for none.
+    ``refused_ms`` is the Unix time at which the message was set aside, ``via`` its route number, empty for none.
     """
 
     consumer: str

@@ -45,7 +45,7 @@ class Handed(msgspec.Struct, array_like=True):
 
 
 class Numbering(msgspec.Struct):
-    """The numbers that a route gives the messages of a lane [docs/reference/link-numbers.md].
+    """The numbers that a route gives the messages of a lane [docs/reference/route-numbers.md].
 
     ``epoch`` is that of the numbers, 0 for none, and ``store_epoch`` the store's when they began; ``basis`` says which
     messages the route took then. ``states`` says whether there are statements. ``statements`` were made, and the last
@@ -75,7 +75,7 @@ class RouteRow(msgspec.Struct, frozen=True):
     """One row.
 
     ``epoch`` is the store's when the route's session at the next broker began, 0 if none has begun. ``filters`` are the
-    topic filters of the messages that the route takes, ``numberings`` the numbers of the link of its lanes, by the
+    topic filters of the messages that the route takes, ``numberings`` the route numbers of its lanes, by the
     lane's place. ``backfill`` has the first and last positions of the ranges that its backfill has or had.
     """
 

@@ -22,11 +22,11 @@ from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, ColumnBatchEncode
 from wire.bulk.property_block import encode_contents
 from wire.codec.packets import Puback
 from wire.identity import encode_identity, encode_received
-from wire.link_numbers import VIA_PROPERTY, encode_via, runs_of
 from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 from wire.properties import USER_PROPERTY, decode_properties
+from wire.route_numbers import VIA_PROPERTY, encode_via, runs_of
 
 NOON_MS = 1_767_225_600_000
 SENML = "application/senml+json"

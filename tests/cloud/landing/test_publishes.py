@@ -11,7 +11,7 @@ from wire.bulk.connection import BulkClientConnection
 from wire.codec.connect import Connect
 from wire.codec.packets import Connack, Publish, encode
 from wire.identity import decode_identity, decode_received, find_user_property
-from wire.link_numbers import decode_via, encode_via
+from wire.route_numbers import decode_via, encode_via
 
 NOON_MS = 1_767_225_600_000
 

@@ -25,7 +25,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     (folder / "landing").mkdir()
     honest = [dated("honest", seq, BASE_TIME_S + seq * HOUR_S) for seq in (1, 2, 5)]
     ends = [dated("ends", seq, BASE_TIME_S + (seq > 1) * 5 * HOUR_S, epoch) for epoch in (1, 2) for seq in (1, SEQ_MAX)]
-    # A message that comes again under the largest number of a link.
+    # A message that comes again under the largest route number.
     again = [
         row(seq, "again")._replace(via=[Link(31, number, "gw", "central")])
         for seq, number in ((1, SEQ_MAX), (2, SEQ_MAX))

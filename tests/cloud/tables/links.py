@@ -5,7 +5,7 @@ from typing import Any
 
 from cloud.landing.file import Link, Row
 from tests.cloud.messages import row
-from wire.link_numbers import (
+from wire.route_numbers import (
     STATEMENT_TYPE,
     DroppedRange,
     HandedOn,

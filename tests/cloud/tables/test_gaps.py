@@ -1,4 +1,4 @@
-"""What is missing, and why: by the numbers of links and the statements of routes, in Spark and DuckDB."""
+"""What is missing, and why: by the route numbers and the statements of routes, in Spark and DuckDB."""
 
 from typing import Any
 

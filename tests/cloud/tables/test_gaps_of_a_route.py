@@ -13,7 +13,7 @@ from tests.uplink.support import opened, route_config, serving, until
 from tools.lab.testing.mosquitto import Mosquitto
 from uplink.route import Route
 from uplink.shape import ShapeConfig
-from wire.link_numbers import STATEMENT_TYPE, decode_statement
+from wire.route_numbers import STATEMENT_TYPE, decode_statement
 
 ACCESS = """topic readwrite telemetry/#
 topic readwrite holdfast/#

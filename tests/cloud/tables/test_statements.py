@@ -12,7 +12,7 @@ from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.cut_job import cut_after
 from tests.cloud.tables.links import dropped, handed, handed_on, stated
-from wire.link_numbers import STATEMENT_TYPE
+from wire.route_numbers import STATEMENT_TYPE
 
 BATCH = {"batch": 1}
 ABOUT = {"gateway": "barn", "route": "central", "epoch": "0000001f", "statement": 1}

@@ -15,9 +15,9 @@ from wire.bulk.property_block import COLUMN_BATCH
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Publish, Pubrec, Will
 from wire.hops import HOPS_PROPERTY, encode_hop
 from wire.identity import IDENTITY_PROPERTY, KEEP, RECEIVE, RECEIVED_PROPERTY, decode_received, encode_identity
-from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.properties import CONTENT_TYPE, MESSAGE_EXPIRY_INTERVAL, REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED
+from wire.route_numbers import VIA_PROPERTY, encode_via
 
 EPOCH = 42
 EVERYTHING = "allow * publish,subscribe #\n"
@@ -329,7 +329,7 @@ async def test_a_value_that_is_no_number_of_a_link_travels_on_as_rejected(tmp_pa
 
 
 async def test_a_client_vouches_for_no_gateway_by_its_own_name(tmp_path: Path) -> None:
-    """Neither with a statement, a number of a link, a time of acceptance nor a column batch, first or among others."""
+    """Neither with a statement, a route number, a time of acceptance nor a column batch, first or among others."""
     async with running(tmp_path) as broker:
         evil = await connected(broker, "evil")
         subscriber = await subscribed(broker, "subscriber", "a", wishes=(RECEIVE,))

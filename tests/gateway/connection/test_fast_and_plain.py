@@ -17,8 +17,8 @@ from wire.bulk.reader import BulkReader
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Pubcomp, Publish, Pubrec, Pubrel
 from wire.hops import HOPS_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY
-from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.properties import CONTENT_TYPE, CORRELATION_DATA, MESSAGE_EXPIRY_INTERVAL, RESPONSE_TOPIC, USER_PROPERTY
+from wire.route_numbers import VIA_PROPERTY, encode_via
 
 SUBSCRIBERS: list[tuple[str, int, int, tuple[str, ...]]] = [
     ("old", MQTT_3_1_1, 1, ()),

@@ -19,8 +19,8 @@ from wire.connection.server import ServerConnection
 from wire.errors import Closed
 from wire.hops import HOPS_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, RECEIVED_PROPERTY
-from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC, PUBREL
+from wire.route_numbers import VIA_PROPERTY, encode_via
 
 Event = tuple[Any, ...]
 LIMITS: dict[str, Any] = {"receive_maximum": 20, "maximum_packet_size": 50_000, "topic_alias_maximum": 2}

@@ -14,8 +14,8 @@ from wire import properties as p
 from wire.codec.packets import Connack, Puback, Suback
 from wire.hops import HOPS_PROPERTY, encode_hop
 from wire.identity import IDENTITY_PROPERTY, RECEIVE, RECEIVED_PROPERTY, encode_identity
-from wire.link_numbers import VIA_PROPERTY, encode_via
 from wire.reasons import NOT_AUTHORIZED
+from wire.route_numbers import VIA_PROPERTY, encode_via
 
 OFFICE = StreamConfig("office")
 RULES = """\

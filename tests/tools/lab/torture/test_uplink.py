@@ -19,7 +19,7 @@ from tools.lab.torture.uplink.publisher import EPOCH
 from tools.lab.torture.uplink.run import LANES, Outcome, draw, judge, judge_statements, overtaken_in
 from tools.lab.torture.uplink.site import Site
 from wire.identity import encode_identity
-from wire.link_numbers import HandedOn, Statement
+from wire.route_numbers import HandedOn, Statement
 
 app = typer.Typer()
 app.command()(uplink)

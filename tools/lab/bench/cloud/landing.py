@@ -25,7 +25,7 @@ class Fleet:
     """
 
     def __init__(self, folder: Path, seed: int, devices: int = DEVICES, *, has_losses: bool = False) -> None:
-        """has_losses: whether messages have numbers of a link, and some are lost on it."""
+        """has_losses: whether messages have route numbers, and some are lost on it."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         sent = sent_by_fleet(FILE_ROWS, devices, BME280, "JSON", seed)

@@ -1,6 +1,6 @@
 """One random history of a deployment: devices that roam, gateways with routes, faults, and what landed in the end.
 
-The gateways here are a model: they know of stores, routes, numbers and statements what docs/reference/link-numbers.md
+The gateways here are a model: they know of stores, routes, numbers and statements what docs/reference/route-numbers.md
 promises, and share no code with the gateway. What a device was acknowledged is the oracle.
 """
 
@@ -11,7 +11,7 @@ from itertools import count
 from typing import NamedTuple
 
 from cloud.landing.file import Link, Row
-from wire.link_numbers import (
+from wire.route_numbers import (
     STATEMENT_TYPE,
     DroppedRange,
     HandedOn,
@@ -30,7 +30,7 @@ TIME_MS = 1_760_000_000_000
 
 
 class Message(NamedTuple):
-    """A message in a store, with the numbers of the links that it has crossed."""
+    """A message in a store, with the route numbers that it has crossed."""
 
     origin: str
     epoch: int

@@ -12,7 +12,7 @@ from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.site import Site
 from tools.lab.torture.uplink.strikes import Strike, draw_strikes, strike_all
-from wire.link_numbers import Statement
+from wire.route_numbers import Statement
 
 RUN_DEADLINE_S = 240.0
 LANES = {"strict": 1, "live_first": 2}

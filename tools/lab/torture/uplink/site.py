@@ -24,7 +24,7 @@ from tools.lab.torture.uplink.clock import Clock
 from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, Publisher
 from uplink.control import ControlFailed, ask
 from wire.identity import decode_identity
-from wire.link_numbers import STATEMENT_TOPICS, Statement, decode_statement, statement_topic
+from wire.route_numbers import STATEMENT_TOPICS, Statement, decode_statement, statement_topic
 
 PUBLISHERS = 2
 ROUTE = "next"

@@ -1,4 +1,4 @@
-"""The numbers of a link: `hf-via`, and statements."""
+"""Route numbers: `hf-via`, and statements."""
 
 from itertools import pairwise
 
@@ -7,7 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wire.bulk.property_block import encode_via_property, encode_vias
-from wire.link_numbers import (
+from wire.packet_types import PUBLISH
+from wire.primitives import Reader, encode_varint
+from wire.properties import USER_PROPERTY, decode_properties, encode_properties
+from wire.route_numbers import (
     VIA_PROPERTY,
     DroppedRange,
     HandedOn,
@@ -20,9 +23,6 @@ from wire.link_numbers import (
     runs_of,
     statement_topic,
 )
-from wire.packet_types import PUBLISH
-from wire.primitives import Reader, encode_varint
-from wire.properties import USER_PROPERTY, decode_properties, encode_properties
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 epochs = st.integers(0, 0xFFFF_FFFF)
@@ -82,7 +82,7 @@ def test_numbers_that_are_encoded_together_are_as_each_by_itself(
         ("0000001f/" + "9" * 5000 + "/barn/central", "number"),
     ],
 )
-def test_a_malformed_number_of_a_link_names_what_is_wrong(text: str, says: str) -> None:
+def test_a_malformed_route_number_names_what_is_wrong(text: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         decode_via(text)
 

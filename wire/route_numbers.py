@@ -1,4 +1,4 @@
-"""The numbers of a link [docs/reference/link-numbers.md]: a route numbers the messages that it hands on.
+"""Route numbers [docs/reference/route-numbers.md]: a route numbers the messages that it hands on.
 
 `hf-via`, a user property = "{epoch:08x}/{numbers}/{gateway}/{route}": the epoch is the numbering's, and the
 numbers are "42", or of the messages in a batch "42-541,543". A `/` or `%` in the gateway's name is written as `%2F` or
