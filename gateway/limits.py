@@ -260,12 +260,9 @@ class Discarding:
             self._is_open = True
             self.look(self._cursors())
 
-    def stop(self) -> None:
-        """Begins to drop nothing more."""
-        self._is_open = False
-
     async def close(self) -> None:
         """Returns when nothing is counted and dropped any more."""
+        self._is_open = False
         if self._counting is not None:  # discarding waits for it
             self._counting.cancel()
         if self._discarding is not None:
@@ -412,13 +409,12 @@ class Limits:
 
     async def close(self) -> None:
         """Stops dropping; publishers that wait are not asked again."""
-        self.discarding.stop()
         self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
+        await self.discarding.close()
         self.dropped.close()
         await self.room.close()
-        await self.discarding.close()
 
     def note_committed(self, cursors: Iterable[Cursor]) -> None:
         """Messages have become durable that may be for these cursors."""
