@@ -273,7 +273,7 @@ class Session:
             self._begin(RESUMED, now_ms)
         elif probe is None:
             self._begin(IN_DOUBT, now_ms)
-        elif probe.can_ask and (self._publisher.custody.taken or self._inbox.has_promises):
+        elif probe.can_ask and (self._publisher.custody.taken or self._inbox.incoming.identifiers):
             self._state, self._timer_ms = PROBING, now_ms + SILENCE_MS
             self._inbox.resume(self._connection)
             probe.ask(self._connection)

@@ -22,7 +22,7 @@ from wire.errors import WireError
 from wire.packet_types import PUBREL
 from wire.properties import CORRELATION_DATA, RESPONSE_TOPIC
 from wire.reasons import QUOTA_EXCEEDED
-from wire.topics import check_topic_name
+from wire.topics import check_topic_name, matches
 
 KEY = "message"  # of the setting
 HEAD = "<IHHHH"  # the answer's number, packet identifier, bytes of topic, answer's topic and correlation data
@@ -45,7 +45,7 @@ class Message:
 
 
 class Inbox:
-    """Takes messages one after the other.
+    """Takes messages one after the other. `incoming` has the messages of QoS 2 that wait for their PUBREL.
 
     Args:
         config: `device.config.Config`, whose `commands` is the topic filter to subscribe to.
@@ -61,7 +61,7 @@ class Inbox:
         self._subscription = Subscription(config.commands, log, say)
         self._answer_topic = config.topic + "/answer"
         self._log = log
-        self._incoming = Incoming(log.settings)
+        self.incoming = Incoming(log.settings)
         self._act = act
         self._say = say
         self._connection: ClientConnection | None = None
@@ -83,13 +83,13 @@ class Inbox:
         if session_present:
             self.resume(connection)
         else:
-            self._gone = list(self._incoming.identifiers)
+            self._gone = list(self.incoming.identifiers)
         marks = self.probe.take_filters() if self.probe is not None and is_marking else []
         self._subscription.begin(session_present, marks)
 
     def resume(self, connection) -> None:
         """Tells the connection which QoS 2 identifiers flash remembers, so that a repeated PUBLISH is recognized."""
-        connection.resume([one for one in self._incoming.identifiers if one not in self._gone])
+        connection.resume([one for one in self.incoming.identifiers if one not in self._gone])
 
     def detach(self) -> None:
         """The connection is lost: the broker sends unacknowledged messages again over the next one."""
@@ -110,11 +110,6 @@ class Inbox:
     def handle_answer(self, answer) -> None:
         """Takes a SUBACK or UNSUBACK, except an answer to `probe`."""
         self._subscription.handle_answer(answer)
-
-    @property
-    def has_promises(self) -> bool:
-        """Whether messages wait for their PUBREL."""
-        return bool(self._incoming.identifiers)
 
     @property
     def is_settled(self) -> bool:
@@ -146,7 +141,7 @@ class Inbox:
         while self._gone:
             if self._kept is not None and self._gone[0] == self._kept.identifier:
                 self._orphan(self._kept)
-            self._incoming.remove(self._gone[0])
+            self.incoming.remove(self._gone[0])
             self._gone.pop(0)
 
     def _orphan(self, kept: Message) -> None:
@@ -170,13 +165,13 @@ class Inbox:
         assert self._connection is not None
         identifier = packet.packet_identifier
         if packet.TYPE == PUBREL:
-            self._incoming.remove(identifier)
+            self.incoming.remove(identifier)
             self._connection.pubcomp(identifier)
             return
         message = self._read(packet)
         if packet.retain:
             self._say(f"a retained message from {message.topic} is passed over: it may have been acted on before")
-        elif not self._subscription.takes(packet.topic):
+        elif not matches(self._subscription.own_filter, packet.topic):
             self._say(f"a message from {message.topic} is passed over: commands is {self._subscription.topic_filter}")
         elif packet.qos == 2:
             self._take_once(message)
@@ -210,13 +205,13 @@ class Inbox:
         An old setting with the same identifier is removed first: the next start would take it for this message.
         """
         self._log.settings.remove(KEY)
-        self._incoming.add(identifier)
+        self.incoming.add(identifier)
 
     def _take_once(self, message: Message) -> None:
         assert self._connection is not None
         try:
             self._keep(message)
-            self._incoming.add(message.identifier)
+            self.incoming.add(message.identifier)
         except MessageTooLarge as error:
             self._say(f"a message from {message.topic} is refused: {error}")
             if self._connection.protocol_level == MQTT_5:
@@ -280,7 +275,7 @@ class Inbox:
         if value is None:
             return
         answer_id, identifier, *sizes = struct.unpack_from(HEAD, value)
-        if identifier and identifier not in self._incoming:
+        if identifier and identifier not in self.incoming:
             return  # no PUBREC was sent: the broker sends the message again, and the setting is overwritten
         parts = []
         at = struct.calcsize(HEAD)
