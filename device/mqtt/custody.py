@@ -3,7 +3,6 @@
 The states of a message are in `device.mqtt.states`.
 """
 
-from device.clock import earliest
 from device.mqtt.settings import DISOWNED, SESSION_PROBE, DurableIds, remove_setting
 from flash_store.errors import StoreFull
 from wire.properties import REASON_STRING
@@ -35,8 +34,8 @@ class Custody:
         self._disowned = DurableIds(log, DISOWNED, log.pubrecs)
         self._remark = ""  # the last Reason String with which the broker accepted a message
         self.owed: list = []  # ids of messages whose PUBREC came, but is not in flash yet
-        self._owed_ms: int | None = None  # when to try again to store those PUBRECs
-        self._flush_ms: int | None = None
+        self.owed_ms: int | None = None  # when to try again to store those PUBRECs
+        self.flush_ms: int | None = None  # when to write acknowledgements to flash
 
     @property
     def is_noted(self) -> bool:
@@ -49,13 +48,13 @@ class Custody:
         return [message_id for message_id in self._log.pubrecs() if message_id not in self._disowned.ids]
 
     @property
-    def dropped(self) -> list:
+    def dropped(self):
         """The ids of messages that the store dropped while they were in flight: the broker waits for PUBREL."""
-        return [] if self._dropped is None else self._dropped.ids
+        return () if self._dropped is None else self._dropped.ids
 
     def detach(self) -> None:
         """The connection is lost; if the session goes on, the broker repeats each PUBREC."""
-        self.owed, self._owed_ms = [], None
+        self.owed, self.owed_ms = [], None
 
     def lose_session(self) -> None:
         """The broker has lost the session."""
@@ -85,23 +84,24 @@ class Custody:
     def take_pubrec(self, message_id: int, now_ms: int) -> None:
         """The broker has sent PUBREC; `note_due` makes it durable."""
         if not self.owed:
-            self._owed_ms = now_ms
+            self.owed_ms = now_ms
         self.owed.append(message_id)
 
-    def note_due(self, now_ms: int) -> list:
+    def note_due(self, now_ms: int):
         """Writes due acknowledgements and PUBRECs to flash; returns the ids of messages that may be released now."""
-        if self._flush_ms is not None and now_ms >= self._flush_ms:
+        if self.flush_ms is not None and now_ms >= self.flush_ms:
             self._flush()
+        if self.owed_ms is None or now_ms < self.owed_ms:
+            return ()
+        self.owed_ms = None
         noted: list = []
-        if self._owed_ms is not None and now_ms >= self._owed_ms:
-            self._owed_ms = None
-            try:
-                while self.owed:
-                    self._log.note_pubrec(self.owed[0])
-                    self._disowned.remove(self.owed[0])
-                    noted.append(self.owed.pop(0))
-            except StoreFull:
-                self._owed_ms = now_ms + OWED_MS
+        try:
+            while self.owed:
+                self._log.note_pubrec(self.owed[0])
+                self._disowned.remove(self.owed[0])
+                noted.append(self.owed.pop(0))
+        except StoreFull:
+            self.owed_ms = now_ms + OWED_MS
         return noted
 
     def acknowledge(self, message_id: int, is_last: bool, now_ms: int) -> None:
@@ -110,8 +110,8 @@ class Custody:
         self._log.acknowledge(message_id)
         if is_last:
             self._flush()
-        elif self._flush_ms is None:
-            self._flush_ms = now_ms + FLUSH_MS
+        elif self.flush_ms is None:
+            self.flush_ms = now_ms + FLUSH_MS
 
     def say_remark(self, message_id: int, answer) -> None:
         """Logs the Reason String of an accepted message, once for each new text.
@@ -123,10 +123,6 @@ class Custody:
             self._remark = text
             self._say(f"message {message_id} taken, but: {text}")
 
-    def next_timer_ms(self) -> int | None:
-        """When `note_due` wants to be called."""
-        return earliest([self._flush_ms, self._owed_ms])
-
     def _forsake(self, lost: list) -> None:
         try:
             self._log.forsake(lost)
@@ -136,4 +132,4 @@ class Custody:
 
     def _flush(self) -> None:
         self._log.flush()
-        self._flush_ms = None
+        self.flush_ms = None

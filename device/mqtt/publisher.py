@@ -87,7 +87,7 @@ class Publisher:
         will be sent soon.
         """
         behind = self._log.ids(1) or [self._log.last_id + 1]
-        return packet_identifier(min(behind + self.custody.dropped) - REQUESTS)
+        return packet_identifier(min(behind + list(self.custody.dropped)) - REQUESTS)
 
     def detach(self) -> None:
         """The connection is lost."""
@@ -204,7 +204,7 @@ class Publisher:
     def next_timer_ms(self) -> int | None:
         """When `handle_timer` or `fill` wants to be called."""
         refused_ms = None if self._refusals is None else self._refusals.next_timer_ms(not self._on_the_way)
-        return earliest([self.custody.next_timer_ms(), refused_ms])
+        return earliest([self.custody.flush_ms, self.custody.owed_ms, refused_ms])
 
     def handle_timer(self, now_ms: int) -> None:
         """Writes due acknowledgements and PUBRECs to flash, and queues refused messages whose pause is over."""
