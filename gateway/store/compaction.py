@@ -30,7 +30,7 @@ from gateway.store.database import Deletion
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader
 from gateway.store.tables import log_rows
-from gateway.store.tables.log_rows import Gap, Gaps, Hole, LogRow, Part, Work, is_qos_0, stored_size
+from gateway.store.tables.log_rows import Gap, Hole, LogRow, Part, Work, is_qos_0, stored_size
 
 SWEEP_FROM_BYTES = 8 * 1024 * 1024  # stored since the last sweep; the newest quarter of it is left alone
 ROW_BYTES = 64 * 1024  # of a row that a sweep writes, roughly; it is read as a whole
@@ -46,6 +46,50 @@ Removed = list[tuple[int, str, int, int]]
 """Messages taken out: position of the first, publisher, number of messages, bytes as ``ClientQuotas`` counts them."""
 
 
+class Unswept:
+    """Counts what was stored since the last sweeps, and says when the next one is due.
+
+    Args:
+        head: returns the newest position.
+    """
+
+    def __init__(self, head: Callable[[], int]) -> None:
+        self._head = head
+        self._stored = 0  # bytes since the last sweep from the beginning began
+        self._left = 0  # bytes left by it, and by the sweeps behind it
+        self._older = self._newer = head()  # behind the older position at least 2 MiB are stored
+        self._older_bytes = self._newer_bytes = 0  # stored between the two positions, and behind the newer one
+        self.swept = 0  # the last position that a sweep has looked at
+        self.bytes = 0  # stored behind that, roughly
+
+    def note_stored(self, size: int) -> None:
+        """``size`` bytes of messages have become durable."""
+        self._stored += size
+        self.bytes += size
+        self._newer_bytes += size
+        if self._newer_bytes >= SWEEP_FROM_BYTES // 4:
+            self._older, self._newer = self._newer, self._head()
+            self._older_bytes, self._newer_bytes = self._newer_bytes, 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether as many bytes were stored as the last sweeps have left."""
+        return self._stored >= max(SWEEP_FROM_BYTES, self._left)
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The position up to which the next sweep goes, and the bytes stored behind it."""
+        return self._older, self._older_bytes + self._newer_bytes
+
+    def begin_whole(self) -> None:
+        """A sweep from the beginning begins."""
+        self._stored = self._left = 0
+
+    def note_left(self, size: int) -> None:
+        """A sweep has left ``size`` bytes."""
+        self._left += size
+
+
 class Compaction:
     """Sweeps the log now and then.
 
@@ -54,9 +98,9 @@ class Compaction:
         audience: the subscriptions of the open cursors.
         reader: reads the file.
         maintenance: saves the consumers' places, behind which no message may be missing.
-        gaps: told how many messages were taken out.
         submit: writes in a transaction.
-        removed: told which messages were taken out.
+        removed: told of the first and the last position of each row that was rewritten, how many messages are missing
+            there now, and which messages were taken out.
         head: returns the newest position.
         interval_s: shortest time between two commits, in seconds; if it is not 0, rows are deflated.
     """
@@ -67,9 +111,8 @@ class Compaction:
         audience: Audience[Cursor],
         reader: Reader,
         maintenance: Maintenance,
-        gaps: Gaps,
         submit: Callable[[Sequence[Work]], Awaitable[list[Any]]],
-        removed: Callable[[Removed], None],
+        removed: Callable[[int, int, int, Removed], None],
         head: Callable[[], int],
         interval_s: float,
     ) -> None:
@@ -77,18 +120,12 @@ class Compaction:
         self._audience = audience
         self._reader = reader
         self._maintenance = maintenance
-        self._gaps = gaps
         self._submit = submit
         self._removed = removed
         self._head = head
         self._deflate = interval_s > 0
         self._reads = READS_TOGETHER if interval_s else 1
-        self._stored_bytes = 0  # since the last sweep from the beginning began
-        self._left_bytes = 0  # by it, and those behind it
-        self._older = self._newer = head()  # behind the older position at least 2 MiB are stored
-        self._older_bytes = self._newer_bytes = 0  # stored between the two positions, and behind the newer one
-        self._swept = 0  # the last position that a sweep has looked at
-        self._unswept_bytes = 0  # stored behind that, roughly
+        self._unswept = Unswept(head)
         self._is_whole = False  # whether a sweep looks at all of the log
         self._rests_until_s = 0.0
         self._slice = Slice()
@@ -97,14 +134,9 @@ class Compaction:
 
     def note_stored(self, size: int) -> None:
         """``size`` bytes of messages have become durable."""
-        self._stored_bytes += size
-        self._unswept_bytes += size
-        self._newer_bytes += size
-        if self._newer_bytes >= SWEEP_FROM_BYTES // 4:
-            self._older, self._newer = self._newer, self._head()
-            self._older_bytes, self._newer_bytes = self._newer_bytes, 0
-        if self._stored_bytes >= max(SWEEP_FROM_BYTES, self._left_bytes):
-            self._begin(0, self._older, self._older_bytes + self._newer_bytes)
+        self._unswept.note_stored(size)
+        if self._unswept.is_due:
+            self._begin(0, *self._unswept.end)
 
     def make_room(self) -> tuple[int, int]:
         """Begins a sweep up to the newest message if one is due, as the store is nearly full.
@@ -116,11 +148,12 @@ class Compaction:
             return 0, 0
         if asyncio.get_running_loop().time() >= self._rests_until_s:
             self._begin(0, self._head(), 0)
-        elif self._unswept_bytes >= ROW_BYTES:
-            self._begin(self._swept, self._head(), 0)
+        elif self._unswept.bytes >= ROW_BYTES:
+            self._begin(self._unswept.swept, self._head(), 0)
         if self._is_whole:
             return sys.maxsize, sys.maxsize
-        return (self._head() - self._swept, self._unswept_bytes) if self._unswept_bytes >= ROW_BYTES else (0, 0)
+        unswept = self._unswept
+        return (self._head() - unswept.swept, unswept.bytes) if unswept.bytes >= ROW_BYTES else (0, 0)
 
     def _begin(self, after: int, end: int, behind_bytes: int) -> None:
         """Begins to sweep between two positions; ``behind_bytes`` are stored behind them."""
@@ -138,16 +171,16 @@ class Compaction:
     async def _run(self, after: int, end: int, behind_bytes: int) -> None:
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
-        looked_at_bytes = self._unswept_bytes - behind_bytes
+        looked_at_bytes = self._unswept.bytes - behind_bytes
         if self._is_whole:
-            self._stored_bytes = self._left_bytes = 0
+            self._unswept.begin_whole()
         try:
-            self._left_bytes += await self._sweep(after, min(end, self._head() - 1))
+            self._unswept.note_left(await self._sweep(after, min(end, self._head() - 1)))
         except sqlite3.Error as error:
             logger.warning("message store: a sweep through the log ended early: %s", error)
         except Exception:
             logger.exception("message store: a sweep through the log ended early")
-        self._unswept_bytes -= looked_at_bytes
+        self._unswept.bytes -= looked_at_bytes
         if self._is_whole:
             self._is_whole = False
             self._rests_until_s = loop.time() + max(REST_S, REST_TIMES * (loop.time() - begun_s))
@@ -176,7 +209,7 @@ class Compaction:
                 carried = await self._rewrite(segments)
                 left += sum(segment.size_after for segment in segments)
             after = found[-1].last
-            self._swept = max(self._swept, after)
+            self._unswept.swept = max(self._unswept.swept, after)
             await asyncio.sleep(PAUSE_S)
         return left
 
@@ -219,8 +252,7 @@ class Compaction:
         for segment, is_written in zip(worth, done, strict=True):
             segment.is_written = is_written
             if is_written:
-                self._gaps.note(segment.first, segment.last, segment.gone)
-                self._removed(segment.removed)
+                self._removed(segment.first, segment.last, segment.gone, segment.removed)
         last = segments[-1]
         is_small = last.is_written and last.needed_bytes < ROW_BYTES
         return LogRow(last.first, last.parts, last.last) if is_small else None

@@ -302,7 +302,6 @@ class MessageLog:
             self.audience,
             self.reader,
             self._maintenance,
-            self._gaps,
             self.submit,
             self._note_removed,
             lambda: self.head,
@@ -519,7 +518,8 @@ class MessageLog:
                     found[cursor] = min(begin, first), max(end, last)
         return found
 
-    def _note_removed(self, removed: Removed) -> None:
+    def _note_removed(self, first: int, last: int, gone: int, removed: Removed) -> None:
+        self._gaps.note(first, last, gone)
         if self._limits is not None and (quotas := self._limits.quotas) is not None:
             for position, publisher, messages, size in removed:
                 quotas.take_out(position, publisher, messages, size)

@@ -63,8 +63,7 @@ class Maintenance:
         # Publishers wait for the interval anyway, and deleting has to be faster than storing.
         self._trim_most = min(int(TRIM_MOST * max(1.0, interval_s / TRIM_PAUSE_S)), TRIM_MOST_EVER)
         self._drops: Drops | None = None  # the ranges noted since they were submitted last
-        self._taken = Drops()  # the ranges submitted last
-        self._taken_with = -1  # the number of their batch
+        self._taken = Drops(), -1  # the ranges submitted last, and the number of their batch
         self._deferred: list[Work] = []
         self._failed = 0  # how many of these, from the first on, have failed and are tried again
         self._deferred_bytes = 0  # of retained messages among these
@@ -210,10 +209,10 @@ class Maintenance:
         if self._drops is None:
             return
         drops, self._drops = self._drops, None
-        if self._taken_with == self._commits.gathering:
-            self._taken.take_in(drops)
+        if self._taken[1] == self._commits.gathering:
+            self._taken[0].take_in(drops)
         else:
-            self._taken, self._taken_with = drops, self._commits.gathering
+            self._taken = drops, self._commits.gathering
             self._deferred.append(drops)
 
     def _deferred_written(self, put_off: list[Work], size: int, done: asyncio.Future[list[Any]]) -> None:
