@@ -28,7 +28,6 @@ FACES = {
     "cloud": (
         "cloud/",
         "tests/",
-        "tools/lab/bench/batch/",
         "tools/lab/bench/cloud/",
         "tools/lab/torture/cloud/",
         "tools/lab/torture/proof/",

@@ -86,7 +86,7 @@ COMMANDS = {
     ),
     "bench network": Command(
         "tools.lab.bench.network.command:network",
-        "Measure a network of gateways, beside NATS leaf nodes and mosquitto's bridge.",
+        "Measure what a network of gateways carries, beside mosquitto's bridge.",
         "gateway",
     ),
     "bench cloud": Command(

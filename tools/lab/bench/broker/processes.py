@@ -46,15 +46,6 @@ max_queued_messages 0
 set_tcp_nodelay true
 log_type none
 """
-NATS = """\
-host: 127.0.0.1
-port: {port}
-leafnodes {{
-  host: 127.0.0.1
-  port: {leafs_at}
-  remotes: [{remotes}]
-}}
-"""
 AUTOSAVE = """\
 persistence true
 persistence_location {folder}/
@@ -147,23 +138,6 @@ def mosquitto(folder: Path, autosave: bool = False, *, core: int = BROKER_CORE, 
     if os.geteuid() == 0:
         text += "user root\n"  # otherwise it changes to another user, which cannot write its store
     config.write_text(text + more)
-    with _running([program, "-c", str(config)], port, folder, core) as broker:
-        yield broker
-
-
-@contextlib.contextmanager
-def nats(folder: Path, leafs_at: int, leaf_of: int | None = None, *, core: int = BROKER_CORE) -> Iterator[Broker]:
-    """Runs a NATS server that takes leaf nodes at a port, and may be a leaf node of another server's port.
-
-    Raises BenchUnavailable.
-    """
-    program = shutil.which("nats-server", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
-    if program is None:
-        raise BenchUnavailable("NATS is not installed (apt install nats-server)")
-    port = free_port()
-    config = folder / "nats.conf"
-    remotes = f'{{url: "nats-leaf://127.0.0.1:{leaf_of}"}}' if leaf_of else ""
-    config.write_text(NATS.format(port=port, leafs_at=leafs_at, remotes=remotes))
     with _running([program, "-c", str(config)], port, folder, core) as broker:
         yield broker
 

@@ -1,14 +1,14 @@
 """Streams: what one that is stuck costs another, and how two of them share the processor, in one process or in two."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
-from tools.lab.bench.broker.client import Client, Poller, Publisher
+from tools.lab.bench.broker.client import Poller, Publisher
 from tools.lab.bench.broker.load import keep
 from tools.lab.bench.broker.packets import Publishes
-from tools.lab.bench.broker.processes import gateway
-from tools.lab.bench.network.chain import made
+from tools.lab.bench.broker.processes import Broker, gateway
+from tools.lab.bench.network.nodes import made, start_together
 from tools.lab.bench.network.rates import DRAIN_S, SIZE, WARM_UP_S, WINDOW, Way, in_turns
 from tools.lab.figure import Figure
 from tools.lab.testing.ports import free_port
@@ -32,55 +32,52 @@ STUCK = f'max_messages = {LIMIT}\nwhen_full = "flow_control"\n'
 
 def streams(folder: Path, seconds: float) -> Iterator[Figure]:
     """Measures messages of QoS 1 that are stored for a session that is away."""
+    ports = [free_port() for _ in range(6)]
+    (full, beside), both, (one, other) = ports[:2], ports[2:4], ports[4:]
     with ExitStack() as stack:
-        stuck, free = _ports(stack, made(folder / "stuck"), STREAMS, STUCK)
-        _, alone = _ports(stack, made(folder / "alone"), STREAMS, STUCK)
-        publishers = [_filled(stack, stuck)]
-        mine, other = in_turns(seconds, _way(stack, [free], publishers), _way(stack, [alone]))
+        start_together(
+            stack,
+            _streams(folder / "stuck", [full, beside], STUCK),
+            _streams(folder / "both", both),
+            _streams(folder / "one", [one]),
+            _streams(folder / "other", [other]),
+        )
+        publishes = Publishes(TOPIC, 1, SIZE, MQTT_5)
+        publishers = {port: _publisher(stack, port, publishes) for port in ports}
+        filling = publishers.pop(full)
+        Poller([filling]).run(DRAIN_S, filling.fill, lambda: filling.acknowledged >= LIMIT)
+        Poller([filling]).run(WARM_UP_S, filling.fill)
+
+        def way(*ports: int, beside: Sequence[Publisher] = ()) -> Way:
+            return _way([publishers[port] for port in ports], beside)
+
+        mine, alone = in_turns(seconds, way(beside, beside=[filling]), way(both[1]))
+        of_both, of_one, of_each = in_turns(seconds, way(*both), way(one), way(one, other))
     name = "a stream beside one that is stuck at its limit, beside the same alone, durable"
-    yield Figure(name, "messages/s", mine, other, LEAST_BESIDE_STUCK * other)
-    with ExitStack() as stack:
-        both = _ports(stack, made(folder / "both"), STREAMS)
-        one = _ports(stack, made(folder / "one"), STREAMS[:1])
-        each = [_ports(stack, made(folder / f"process-{name}"), (name,))[0] for name in STREAMS]
-        ways = [_way(stack, ports) for ports in (both, one, each)]
-        of_both, of_one, of_each = in_turns(seconds, *ways)
+    yield Figure(name, "messages/s", mine, alone, LEAST_BESIDE_STUCK * alone)
     yield Figure("two streams in one process on two cores, beside one stream, durable", "messages/s", of_both, of_one)
     name = "two streams in two processes on two cores, beside one stream, durable"
     yield Figure(name, "messages/s", of_each, of_one, LEAST_OF_TWO_PROCESSES * of_one)
 
 
-def _ports(stack: ExitStack, folder: Path, names: Sequence[str], limit: str = "") -> list[int]:
-    """Runs a gateway with these streams, the first of them with a limit; returns the ports of their listeners."""
-    ports = [free_port() for _ in names]
-    limits = [limit, *[""] * len(names)]
+def _streams(folder: Path, ports: Sequence[int], limit: str = "") -> AbstractContextManager[Broker]:
+    """Runs a gateway with a stream for each port, the first of them with a limit."""
+    limits = [limit, *[""] * len(ports)]
     more = "".join(
-        STREAM.format(name=name, port=port, limit=its) for name, port, its in zip(names, ports, limits, strict=False)
+        STREAM.format(name=name, port=port, limit=its) for name, port, its in zip(STREAMS, ports, limits, strict=False)
     )
-    stack.enter_context(gateway(folder, more=more, core=None))
-    return ports
+    return gateway(made(folder), more=more, core=None)
 
 
-def _publisher(stack: ExitStack, port: int) -> Publisher:
-    publisher = Publisher(port, "bench-publisher", Publishes(TOPIC, 1, SIZE, MQTT_5), 1, WINDOW, MQTT_5)
+def _publisher(stack: ExitStack, port: int, publishes: Publishes) -> Publisher:
+    keep(port, MQTT_5)
+    publisher = Publisher(port, "bench-publisher", publishes, 1, WINDOW, MQTT_5)
     stack.callback(publisher.close)
     return publisher
 
 
-def _filled(stack: ExitStack, port: int) -> Publisher:
-    """Fills a stream, so that what its publisher sends waits."""
-    keep(port, MQTT_5)
-    publisher = _publisher(stack, port)
-    Poller([publisher]).run(DRAIN_S, publisher.fill, lambda: publisher.acknowledged >= LIMIT)
-    Poller([publisher]).run(WARM_UP_S, publisher.fill)
-    return publisher
-
-
-def _way(stack: ExitStack, ports: Sequence[int], others: Sequence[Client] = ()) -> Way:
-    """Publishes to all ports at once, and counts what was acknowledged."""
-    for port in ports:
-        keep(port, MQTT_5)
-    publishers = [_publisher(stack, port) for port in ports]
+def _way(publishers: Sequence[Publisher], others: Sequence[Publisher]) -> Way:
+    """Publishes in all streams at once, and counts what was acknowledged; the others stay connected."""
     poller = Poller([*publishers, *others])
 
     def fill() -> None:

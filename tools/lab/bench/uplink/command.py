@@ -26,7 +26,6 @@ from tools.lab.bench.broker.processes import (
     mosquitto,
 )
 from tools.lab.bench.uplink.landed import landed
-from tools.lab.bench.uplink.refusing import RefusingBroker
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.ports import free_port
@@ -43,8 +42,6 @@ LIVE_PIECE_S = 5.0
 LIVE_RATE = 5_000  # messages/s, what ThingsBoard's gateway can take in at most
 WAITING_ROUTES = 3
 LANDED_SHARE = 2  # half as many messages as those of the backlog go in batches, of each sensor
-REFUSED_SHARE = 10  # one message is refused among a tenth of the backlog
-STANDS_S = 3.0  # a route that has sent nothing new for so long stands
 DEADLINE_S = 900.0
 SIZE = 100
 BACKLOG = "bench-backlog"
@@ -74,7 +71,6 @@ def uplink(
 def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Iterator[Figure]:
     for qos in (1, 2):
         yield from beside_bridge(_made(folder / f"qos-{qos}"), qos, seconds)
-    yield from one_refused(_made(folder / "refused"), backlog // REFUSED_SHARE)
     for sensor in (BME280, DS18B20):
         yield from landed(_made(folder / f"landed-{len(sensor)}"), sensor, backlog // LANDED_SHARE, WINDOW)
     yield drain(_made(folder / "drain"), backlog)
@@ -103,23 +99,6 @@ def beside_bridge(folder: Path, qos: int, seconds: float) -> Iterator[Figure]:
     yield Figure(name, "messages/s", rates[ours], rates[theirs], LEAST_TIMES_BRIDGE[qos] * rates[theirs])
     mine, other = (1e6 * cpu_s[broker] / counts[broker] for broker in (ours, theirs))
     yield Figure(f"{name}, processor time for a message", "us", mine, other)
-
-
-def one_refused(folder: Path, count: int) -> Iterator[Figure]:
-    """Counts what a route does about one message that the next broker never takes, in the middle of others."""
-    with RefusingBroker(count // 2) as broker:
-        with gateway(folder, more=ROUTE.format(name="next", port=broker.port)) as ours:
-            publish(ours, count)
-            seen, since = -1, time.monotonic()
-            while seen < count and time.monotonic() < since + STANDS_S:
-                if len(broker.came) > seen:
-                    seen, since = len(broker.came), time.monotonic()
-                time.sleep(0.05)
-        again = sum(broker.came.values()) - len(broker.came)
-        name = f"one refused among {count:,}"
-        yield Figure(f"{name}, not sent", "messages", count - len(broker.came), None, 0, at_most=True)
-        yield Figure(f"{name}, sent again", "messages", again, None, 0, at_most=True)
-        yield Figure(f"{name}, connected again", "times", broker.connects - 1, None, 0, at_most=True)
 
 
 def drain(folder: Path, count: int) -> Figure:
