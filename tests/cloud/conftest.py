@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.object_store import KEYS, Server
-from tests.support.mosquitto import mosquitto
+from tools.lab.testing.mosquitto import mosquitto
 
 os.environ.update(KEYS)  # Spark's tasks have the environment in which the session of all tests began
 

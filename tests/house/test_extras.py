@@ -30,7 +30,7 @@ def source(module: str) -> Path | None:
 
 @cache
 def named(path: Path) -> frozenset[str]:
-    """The modules that a file imports, anywhere in it, or runs by ``-m`` in a process of their own."""
+    """The modules that a file imports, anywhere in it, or runs in a process of their own."""
     found: set[str] = set()
     for node in ast.walk(parse(path)):
         if isinstance(node, ast.Import):
@@ -40,6 +40,12 @@ def named(path: Path) -> frozenset[str]:
         elif isinstance(node, ast.List):
             words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
             found |= {module for flag, module in pairwise(words) if flag == "-m" and isinstance(module, str)}
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            match node.func.id, node.args:
+                case "holdfast", _:
+                    found.add(OURSELVES)
+                case "python", [ast.Constant(value=str(module)), *_]:
+                    found.add(module)
     return frozenset(found)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from paho.mqtt.client import MQTTMessage
 
-from tests.support.mosquitto import subscriber
+from tests.support.subscriber import subscriber
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto

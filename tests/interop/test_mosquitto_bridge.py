@@ -12,7 +12,7 @@ import pytest
 from tests.gateway.support import Client, joined, running, subscribed, tcp_port, until
 from tools.lab.testing.client import UnexpectedEvent
 from tools.lab.testing.mosquitto import Mosquitto
-from tools.lab.torture.device.brokers import GatewayBroker
+from tools.lab.torture.custodians import CUSTODIANS
 from wire.codec.packets import Puback, Publish
 
 NAME = "host.site"
@@ -175,8 +175,8 @@ class Way:
 @pytest.mark.parametrize("version", ["mqttv311", "mqttv50"])
 async def test_nothing_that_was_acknowledged_is_missing_over_kills_of_both(tmp_path: Path, version: str) -> None:
     """mosquitto acknowledges before it writes: it is stopped during traffic, and killed only when it is idle."""
-    gateway = GatewayBroker(tmp_path)
-    await gateway.start()
+    gateway = CUSTODIANS["gateway"](tmp_path, "")
+    await gateway.up()
     lines = f"restart_timeout 1\nautosave_interval 1\nautosave_on_changes false\nbridge_protocol_version {version}"
     mosquitto = bridge(tmp_path, gateway.port, "up/# out 1", "down/# in 1", lines=lines)
     async with run(mosquitto) as port, asyncio.TaskGroup() as group:
@@ -201,6 +201,6 @@ async def test_nothing_that_was_acknowledged_is_missing_over_kills_of_both(tmp_p
             await way.settle()
         for task in receiving:
             task.cancel()
-    await gateway.stop()
+    await gateway.down()
     for way in ways:
         assert sorted(set(way.received)) == [PROBE, *range(800)]

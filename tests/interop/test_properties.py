@@ -15,7 +15,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from tests.gateway.support import LONG_S, Client, joined, running, tcp_port
 from tests.interop.test_paho import Paho, paho
-from tests.support.mosquitto import mosquitto
+from tools.lab.testing.mosquitto import mosquitto
 from wire.identity import IDENTITY_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud import ingest, open_views, select
-from tests.support.mosquitto import mosquitto
 from tools.cli.paths import source_root
 from tools.lab.demo.faults import draw_faults
 from tools.lab.demo.firmware import find_firmware
@@ -21,6 +20,7 @@ from tools.lab.demo.run import Run
 from tools.lab.demo.site import Broker, Site
 from tools.lab.demo.timeline import Timeline
 from tools.lab.demo.verdict import judge
+from tools.lab.testing.mosquitto import mosquitto
 from wire.bulk.column_batch import decode_batch
 
 READINGS = 1500

@@ -19,8 +19,8 @@ from paho.mqtt.client import MQTTMessage
 from gateway.config.errors import ConfigSource
 from gateway.config.load import load
 from host.errors import ConfigError
-from tests.support.mosquitto import subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tests.support.subscriber import subscriber
 from tests.uplink.support import append, get, opened, route_config, running, serving, until
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.mosquitto import Mosquitto

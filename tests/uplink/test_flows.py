@@ -9,10 +9,10 @@ import pytest
 
 from gateway.message import Message
 from tests.house.repository import ROOT
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker, silent
+from tests.support.subscriber import subscriber
 from tests.uplink.support import get, opened, route_config, routed, running, serving, until
-from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.mosquitto import Mosquitto, mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
 from wire.reasons import NO_MATCHING_SUBSCRIBERS

@@ -11,9 +11,10 @@ import pytest
 from gateway.message import Message
 from gateway.store import MessageLog, PublishBatch
 from tests.house.repository import ROOT
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
+from tests.support.subscriber import subscriber
 from tests.uplink.support import get, note_session, opened, route_config, running, serving, until
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
 from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, decode_batch

@@ -12,11 +12,11 @@ from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import connected, subscribed, user_property
 from tests.gateway.support import running as running_broker
-from tests.support.mosquitto import mosquitto
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.inbound_support import command, connection_of, receiving, receiving_config, route_of
 from tests.uplink.support import of_3_1_1, route_config, serving, until
 from tests.uplink.test_numbers import STATING, all_statements, left_out
+from tools.lab.testing.mosquitto import mosquitto
 from uplink.config.route import RouteNeighbourConfig
 from uplink.route import Route
 from uplink.routes import Routes

@@ -10,13 +10,13 @@ from gateway.store import MESSAGES
 from tests.gateway.store.support import stored
 from tests.gateway.support import connected, joined, subscribed, tcp_port, user_property
 from tests.gateway.support import running as running_broker
-from tests.support.mosquitto import mosquitto, subscriber
+from tests.support.subscriber import subscriber
 from tests.tools.cli.gateway.test_process import Gateway
 from tests.uplink.inbound_support import connection_of, receiving, receiving_config, route_of
 from tests.uplink.support import backlog_is, get, serving, until
 from tests.uplink.test_rings import trusting
 from tools.lab.testing.client import Client
-from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.mosquitto import Mosquitto, mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.control import ask
 from uplink.route import Route

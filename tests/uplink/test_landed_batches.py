@@ -7,8 +7,8 @@ from typing import Any
 
 from gateway.message import Message
 from tests.cloud.landing.running_lander import RunningLander, landed
-from tests.support.mosquitto import mosquitto
 from tests.uplink.support import opened, route_config, running, until
+from tools.lab.testing.mosquitto import mosquitto
 from wire.properties import CONTENT_TYPE, USER_PROPERTY
 from wire.route_numbers import VIA_PROPERTY
 

@@ -10,11 +10,12 @@ import pytest
 
 from gateway.store import MessageLog
 from tests.house.repository import ROOT
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
+from tests.support.subscriber import subscriber
 from tests.uplink.link_receiver import Receiver, received_from
 from tests.uplink.support import append, get, opened, route_config, running, until
 from tests.uplink.test_reload import steered
+from tools.lab.testing.mosquitto import mosquitto
 from uplink.config.route import RouteConfig
 from uplink.route import Route
 from uplink.routes import Routes

@@ -14,14 +14,15 @@ from gateway.message import Message
 from gateway.store import Endings, MessageLog
 from tests.gateway.store.support import stored
 from tests.house.repository import ROOT
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
+from tests.support.subscriber import subscriber
 from tests.uplink.support import append, backlog_is, get, note_session, opened, route_config, running, serving, until
 from tests.uplink.test_carry import everything, imports
 from tests.uplink.test_framing import fill, numbers_in
 from tests.uplink.test_reload import steered
 from tests.uplink.test_shape import SELECTED
 from tests.uplink.test_shape import fill as fill_json
+from tools.lab.testing.mosquitto import mosquitto
 from uplink.config.route import RouteConfig
 from uplink.outlet.pace import BOUND_FIRST, BackfillPace
 from uplink.route import Route

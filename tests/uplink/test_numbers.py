@@ -14,9 +14,10 @@ import pytest
 from gateway.message import Message
 from gateway.store import Cursor, Endings, MessageLog
 from tests.house.repository import ROOT
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
+from tests.support.subscriber import subscriber
 from tests.uplink.support import backlog_is, get, identity_of, opened, route_config, serving, until
+from tools.lab.testing.mosquitto import mosquitto
 from uplink.route import Route
 from wire.bulk.column_batch import decode_batch
 from wire.codec.packets import MQTT_3_1_1, Connack, Publish

@@ -10,8 +10,8 @@ import pytest
 from gateway.message import Message, message_from
 from gateway.store.repair import begin_epoch
 from tests.gateway.store.support import stored
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker
+from tests.support.subscriber import subscriber
 from tests.uplink.support import (
     append,
     backlog_is,
@@ -24,6 +24,7 @@ from tests.uplink.support import (
     serving,
     until,
 )
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.queue.watch import Rate
 from uplink.route import Route

@@ -16,12 +16,13 @@ from gateway.message import Message
 from gateway.store import MessageLog
 from tests.gateway.store.support import stored
 from tests.house.repository import ROOT
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker, silent
+from tests.support.subscriber import subscriber
 from tests.tools.cli.gateway.test_process import Gateway
 from tests.uplink.link_receiver import received_from
 from tests.uplink.support import get, identity_of, note_session, opened, route_config, running, serving, until
 from tests.uplink.test_reload import status, steered
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.carry import Imports
 from uplink.config.route import RouteConfig

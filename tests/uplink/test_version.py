@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import scripted_broker
+from tests.support.subscriber import subscriber
 from tests.uplink.support import append, get, of_3_1_1, opened, route_config, routed, running, until
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.connect import version
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE

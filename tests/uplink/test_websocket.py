@@ -19,10 +19,11 @@ from gateway.listeners.websocket import WebSocketListener
 from gateway.message import Message
 from tests.gateway.support import running as running_broker
 from tests.gateway.support import subscribed, user_property
-from tests.support.mosquitto import mosquitto, subscriber
 from tests.support.scripted_broker import ScriptedBroker
+from tests.support.subscriber import subscriber
 from tests.uplink.support import append, get, opened, raw_broker, route_config, running, serving, until
 from tools.lab.testing.certificates import Authority
+from tools.lab.testing.mosquitto import mosquitto
 from uplink.config.route import RouteConfig
 from uplink.config.tls import RouteTlsConfig
 from uplink.connect.reading import IDLE_PER_S

@@ -11,7 +11,7 @@ import pytest
 from cloud.landing import health
 from cloud.landing.health import CONNECTIONS_MOST, HealthServer, Metrics
 from tests.cloud.landing.running_lander import RunningLander, landed, publish, wait_until
-from tests.support.mosquitto import mosquitto
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.ports import free_port
 
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from tests.cloud.landing.running_lander import RunningLander, landed, publish, wait_until
-from tests.support.mosquitto import mosquitto
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.process import Process
 
 KILLS = 5

@@ -18,7 +18,7 @@ from tests.cloud.landing.narrow_broker import narrow_broker
 from tests.cloud.landing.running_lander import DEADLINE_S, RunningLander, landed, publish, wait_until
 from tests.cloud.landing.script import Visit
 from tests.cloud.landing.script import broker as scripted
-from tests.support.mosquitto import mosquitto
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
 from wire.codec.packets import Puback

@@ -16,10 +16,10 @@ import pytest
 
 from tests.device.boards.powered import Board
 from tests.device.firmware import DEADLINE_S
-from tests.support.mosquitto import wait_for_port
 from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Process, holdfast
 
 PAGE = (source_root() / "docs/how-to/first-board.md").read_text()
 
@@ -60,14 +60,14 @@ def gateway(folder: Path) -> Iterator[int]:
     (folder / "gateway.toml").write_text(configuration)
     for words in (line.split()[1:] for line in re.findall(r"^\./holdfast gateway passwd .*$", PAGE, re.MULTILINE)):
         run(words, folder, f"{PASSWORDS[words[-1]]}\n")
-    environment = {**os.environ, "PYTHONPATH": str(source_root())}
     words = command("./holdfast gateway run")[1:]
-    with subprocess.Popen([sys.executable, "-m", "tools.cli.main", *words], cwd=folder, env=environment) as process:
-        try:
-            wait_for_port(port)
-            yield port
-        finally:
-            process.terminate()
+    process = Process("gateway", ["env", "-C", str(folder), *holdfast(*words)], ready=port)
+    process.start()
+    try:
+        process.wait_ready()
+        yield port
+    finally:
+        process.stop()
 
 
 KEYS = json.loads(block("json"))

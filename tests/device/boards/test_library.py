@@ -5,10 +5,11 @@ import subprocess
 from pathlib import Path
 
 from tests.device.firmware import TOPIC, Firmware, eventually, tcp
-from tests.support.mosquitto import mosquitto, subscriber
+from tests.support.subscriber import subscriber
 from tools.cli.device.build import Board, build_board
 from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
+from tools.lab.testing.mosquitto import mosquitto
 
 ANSWERS = f"{TOPIC}/answer"
 

@@ -12,7 +12,6 @@ import pytest
 
 from gateway.auth.accounts import make_account, save_account
 from tests.device.firmware import Firmware, eventually, tcp
-from tests.support.mosquitto import wait_for_port
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.ports import free_port
@@ -53,7 +52,6 @@ async def test_device_logs_in_at_a_mosquitto_with_passwords(
     conf.write_text(conf.read_text().replace("allow_anonymous true", "allow_anonymous false"))
     broker.start()
     try:
-        wait_for_port(broker.port)
         change: dict[str, Any] = {"mqtt_version": version}
         device = Firmware(micropython, tmp_path, {**tcp(broker.port), **LOGIN, "password": "guess"}, **change)
         await device.start()

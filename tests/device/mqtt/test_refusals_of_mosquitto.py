@@ -9,7 +9,7 @@ import pytest
 from paho.mqtt.client import MQTTMessage
 
 from tests.device.firmware import Firmware, tcp
-from tests.support.mosquitto import subscriber
+from tests.support.subscriber import subscriber
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.mosquitto import Mosquitto
 

@@ -10,10 +10,11 @@ from paho.mqtt.client import MQTTMessage
 
 from tests.device.firmware import DEADLINE_S, Firmware, tcp
 from tests.gateway.support import running, tcp_port
-from tests.support.mosquitto import mosquitto, subscriber
+from tests.support.subscriber import subscriber
 from tests.uplink.support import route_config
 from tests.uplink.support import running as routed
 from tools.lab.micropython import MicroPython
+from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.network_link import NetworkLink
 
 TOPIC = "status/garage"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.device.firmware import Firmware, eventually
-from tests.support.mosquitto import subscriber
+from tests.support.subscriber import subscriber
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.ports import free_port

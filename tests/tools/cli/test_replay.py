@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.support.mosquitto import mosquitto, subscriber
+from tests.support.subscriber import subscriber
 from tools.cli.main import make_app
-from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.mosquitto import Mosquitto, mosquitto
 
 CSV = "timestamp,value\n2013-12-02 21:15:00,73.97\n2013-12-02 22:20:00+01:00,74.94\n"
 

@@ -10,10 +10,10 @@ import pytest
 from gateway.config.network import SelectConfig
 from tests.gateway.store.support import stored
 from tests.gateway.support import until
-from tests.support.mosquitto import mosquitto
 from tests.uplink.network.sites import Site, all_to, message_to, next_of
 from tests.uplink.network.test_chain import chain
 from tools.lab.testing.client import Client
+from tools.lab.testing.mosquitto import mosquitto
 from wire.codec.packets import Puback, Pubcomp, Suback
 from wire.properties import USER_PROPERTY
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests.gateway.store.support import stored
 from tools.lab.testing.client import Client
-from tools.lab.torture.network.site import Gateway
+from tools.lab.testing.gateway import Gateway
+from tools.lab.torture.network.site import new_gateway
 from tools.lab.torture.network.subscriber import PROBE, Subscriber
-from tools.lab.torture.uplink.publisher import TOPIC, Publisher
+from tools.lab.torture.publisher import TOPIC, Publisher
 
 EACH = 100
 KILLS = {"active-active": 3, "active-passive": 1}
@@ -31,7 +32,7 @@ RANGES = "SELECT reason, first, last, messages FROM dropped WHERE origin = '{}'"
 
 def chain(folder: Path, mode: str, dialling: str) -> list[Gateway]:
     """Gateways a, m and b: a dials m, and m dials b, or the other way round."""
-    a, m, b = gateways = [Gateway(folder, number) for number in range(3)]
+    a, m, b = gateways = [new_gateway(folder, number) for number in range(3)]
     tables = dict.fromkeys(gateways, "")
     for one, other in ((a, m), (m, b)) if dialling == "upstream" else ((m, a), (b, m)):
         tables[one] += ROUTE.format(name=other.name, port=other.port, mode=mode)
@@ -63,8 +64,8 @@ async def test_a_kill_loses_nothing_doubles_nothing_and_keeps_the_order(
     subscribers = [Subscriber(f"s{qos}", 2, b.port, filters, qos, is_durable=True) for qos in (1, 2)]
     async with AsyncExitStack() as stack:
         for gateway in gateways:
-            stack.push_async_callback(asyncio.to_thread, gateway.process.stop)
-            await gateway.start()
+            stack.push_async_callback(gateway.down)
+            await gateway.up()
         tasks = [asyncio.create_task(one.run()) for one in subscribers]
         tasks += [asyncio.create_task(one.run()) for one in publishers]
         stack.callback(lambda: [task.cancel() for task in tasks])
@@ -75,7 +76,7 @@ async def test_a_kill_loses_nothing_doubles_nothing_and_keeps_the_order(
                 publisher.allow((number + 1) * EACH)
             await asyncio.gather(*(one.reached(number * EACH + EACH // 4) for one in publishers))
             victim.kill()
-            await victim.start()
+            await victim.up()
             await asyncio.gather(*(one.reached((number + 1) * EACH) for one in publishers))
         await asyncio.gather(*tasks[len(subscribers) :])
         await has_come(a.port, subscribers, PROBE + b"last")

@@ -7,10 +7,10 @@ import pytest
 
 from gateway.auth.accounts import make_account, save_account
 from tests.gateway.support import until
-from tests.support.mosquitto import mosquitto
 from tests.uplink.network.sites import RULES, Site, message_to
 from tests.uplink.support import of_3_1_1
 from tools.lab.testing.client import Client
+from tools.lab.testing.mosquitto import mosquitto
 from wire.codec.packets import Connack
 from wire.errors import Closed
 from wire.properties import REASON_STRING

@@ -13,10 +13,10 @@ import pytest
 
 from gateway.config.network import SelectConfig
 from tests.gateway.support import until
-from tests.support.mosquitto import mosquitto
 from tests.uplink.network.sites import Site
 from tools.cli.paths import source_root
 from tools.lab.testing.client import Client
+from tools.lab.testing.mosquitto import mosquitto
 from wire.codec.packets import Connack, Disconnect, Puback, Publish, Suback, Unsuback
 from wire.identity import find_user_property
 from wire.properties import REASON_STRING, USER_PROPERTY

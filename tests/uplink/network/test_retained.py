@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.gateway.support import until
-from tests.support.mosquitto import mosquitto
 from tests.uplink.network.sites import Site, message_to, next_of
 from tests.uplink.network.test_chain import chain
 from tests.uplink.network.test_modes import PASSIVE, pair, state_of
 from tools.lab.testing.client import Client
+from tools.lab.testing.mosquitto import mosquitto
 from wire.codec.packets import Unsuback
 
 DURABLE = {"session_expiry_s": 1000, "clean_start": False}

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from tools.lab.demo.site import DEVICES, GATEWAY, Site
+from tools.lab.testing.process import Process
 
 Say = Callable[[str], None]
 
@@ -32,12 +33,12 @@ def draw_faults(chance: random.Random) -> list[Fault]:
 
     async def kill_the_gateway(site: Site, say: Say) -> None:
         say("the gateway is killed (SIGKILL)")
-        await _kill_and_restart(site, GATEWAY, gateway_down_s)
+        await _kill(site.processes[GATEWAY], gateway_down_s)
         say("the gateway runs again, on the store it left")
 
     async def cut_the_power(site: Site, say: Say) -> None:
         say(f"the power of device {device} is cut (SIGKILL of its VM; its flash stays)")
-        await _kill_and_restart(site, device, device_down_s)
+        await _kill(site.processes[device], device_down_s)
         say(f"device {device} runs again, on the flash it left")
 
     strikes = {
@@ -49,7 +50,7 @@ def draw_faults(chance: random.Random) -> list[Fault]:
     return [Fault(share, strike, name) for share, (strike, name) in zip(shares, strikes.items(), strict=True)]
 
 
-async def _kill_and_restart(site: Site, name: str, down_s: float) -> None:
-    site.processes[name].kill()
+async def _kill(process: Process, down_s: float) -> None:
+    process.kill()
     await asyncio.sleep(down_s)
-    await site.restart(name)
+    await process.up()

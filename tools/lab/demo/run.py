@@ -9,9 +9,9 @@ from typing import Any
 from cloud import read_manifest
 from tools.lab.demo.faults import Fault
 from tools.lab.demo.journal import Made, read_journal
-from tools.lab.demo.site import Site, holdfast
+from tools.lab.demo.site import Site
 from tools.lab.demo.timeline import Timeline
-from tools.lab.testing.process import Process, ProcessFailed
+from tools.lab.testing.process import Process, ProcessFailed, holdfast
 
 LOOK_EVERY_S = 0.1
 STALLED_AFTER_S = 30.0
@@ -87,11 +87,7 @@ class Run:
         """
         arguments = ("--landing", str(self._site.landing), "--tables", str(tables), "--json")
         job = Process("job", holdfast("cloud", "ingest", *arguments), self._site.folder / "job.log")
-        try:
-            job.start()
-            code, lines = await asyncio.to_thread(job.ended)
-        finally:
-            await asyncio.to_thread(job.stop)
+        code, lines = await job.to_end()
         if code != 0:
             raise ProcessFailed("\n  | ".join([f"the job ended with exit code {code}", *lines[-12:]]))
         counts: dict[str, Any] = json.loads(lines[-1])

@@ -1,8 +1,6 @@
 """The demo's site: every process of a real installation on one machine, and the links between them."""
 
-import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +8,7 @@ from tools.lab.demo.firmware import Firmware
 from tools.lab.testing.client import end_session
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, holdfast
 from tools.lab.testing.serial_line import SerialLine
 
 CENTRAL, GATEWAY, LANDER = "central", "gateway", "lander"
@@ -63,7 +61,6 @@ class Site:
         self._starts_central = broker is None
         self.central = broker or Broker("127.0.0.1", free_port())
         self.gateway = Broker("127.0.0.1", free_port())
-        self._ready: dict[str, str] = {}
         self.link = NetworkLink(*self.central, tap=self._count_bytes)
         self.bytes_sent = 0
 
@@ -86,16 +83,11 @@ class Site:
             command = self._firmware.command(self._device_config(device))
             await self._start(device, command, "connected to", self._firmware.environment)
 
-    async def restart(self, name: str) -> None:
-        """Starts a killed process again, with its files."""
-        self.processes[name].start()
-        await asyncio.to_thread(self.processes[name].says, self._ready[name])
-
     async def close(self) -> None:
         """Ends all processes, the devices first and the central broker last. If the demo did not start the broker, it
         ends the demo's sessions there."""
         for process in reversed(self.processes.values()):
-            await asyncio.to_thread(process.stop)
+            await process.down()
         await self.link.cut()
         self.line.close()
         if not self._starts_central:
@@ -107,9 +99,8 @@ class Site:
         return [name for name, process in self.processes.items() if not process.running]
 
     async def _start(self, name: str, argv: list[str], ready: str, environment: dict[str, str] | None = None) -> None:
-        self._ready[name] = ready
-        self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment)
-        await self.restart(name)
+        self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment, ready)
+        await self.processes[name].up()
 
     def _lander_command(self) -> list[str]:
         return holdfast(
@@ -181,7 +172,3 @@ batch_max_age_ms = {BATCH_AGE_MS}
         path = self.folder / name
         path.write_text(text)
         return str(path)
-
-
-def holdfast(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "tools.cli.main", *arguments]

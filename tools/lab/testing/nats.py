@@ -4,14 +4,14 @@ import shutil
 from pathlib import Path
 
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Server
 
 
 class NatsUnavailable(Exception):
     """There is no nats-server here."""
 
 
-class NatsServer:
+class NatsServer(Server):
     """One server with JetStream and its files in `folder`; it keeps its port over restarts.
 
     Args:
@@ -27,7 +27,8 @@ class NatsServer:
         (folder / "nats.conf").write_text(
             f'host: 127.0.0.1\nport: {self.port}\njetstream {{ store_dir: "{folder}/jetstream" }}\n{lines}\n'
         )
-        self._process = Process("nats-server", [found, "-c", str(folder / "nats.conf")], folder / "nats.log")
+        argv = [found, "-c", str(folder / "nats.conf")]
+        super().__init__("nats-server", argv, folder / "nats.log", ready="Server is ready")
 
     @property
     def url(self) -> str:
@@ -36,13 +37,5 @@ class NatsServer:
 
     def start(self) -> None:
         """Returns when it listens. Raises ProcessFailed with its last words where it ends instead."""
-        self._process.start()
-        self._process.says("Server is ready")
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self._process.kill()
-
-    def stop(self) -> None:
-        """SIGTERM."""
-        self._process.stop()
+        super().start()
+        self.wait_ready()

@@ -28,6 +28,7 @@ class NetworkLink:
 
     Attributes:
         far_end: host and port to which new connections lead.
+        port: where it listens on the loopback address while it is open.
     """
 
     def __init__(self, host: str, port: int, tap: Tap | None = None) -> None:
@@ -40,12 +41,11 @@ class NetworkLink:
         self._server: asyncio.Server | None = None
         self.ends: set[_End] = set()
         self.connects: set[asyncio.Task[None]] = set()
-        self.port = 0
+        self.port = free_port()
 
     async def open(self) -> int:
-        """Listens on a loopback port of its own, the same one after every cut, and returns it."""
+        """Listens on its port, and returns it."""
         loop = asyncio.get_running_loop()
-        self.port = self.port or free_port()
         self._server = await loop.create_server(lambda: _NearEnd(self), "127.0.0.1", self.port)
         return self.port
 

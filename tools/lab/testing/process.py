@@ -1,18 +1,28 @@
 """One process: it is started, waited for until it is ready, killed, and started again; its output is kept."""
 
+import asyncio
+import contextlib
+import functools
 import os
+import resource
 import shutil
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
+
+from tools.cli.paths import source_root
 
 START_DEADLINE_S = 60.0
 STOP_DEADLINE_S = 15.0
 LAST_LINES = 12
+MAIN = "tools.cli.main"
 
 
 class ProcessFailed(Exception):
@@ -22,27 +32,37 @@ class ProcessFailed(Exception):
 class Process:
     """A command that can be started, killed and started again.
 
-    All methods block. In an event loop call the slow ones with `asyncio.to_thread`, but not `start`: the
-    kernel ends the process when the thread that started it ends.
+    All methods block but `up`, `down` and `to_end`. In an event loop call the slow ones with `asyncio.to_thread`, but
+    not `start`: the kernel ends the process when the thread that started it ends.
 
     Args:
         name: what error texts call it.
-        argv: the command.
+        argv: the command. Python finds this repository's modules from every folder.
         log: file to which its output is appended; None for none.
         environment: variables on top of this process's own.
+        ready: what is in the line by which it says that it is ready, or the TCP port of the loopback address on which
+            it then listens.
 
     Attributes:
         lines: what it has printed since its last start, both streams, without the ends of the lines.
+        kills: how often `kill` was called.
     """
 
     def __init__(
-        self, name: str, argv: list[str], log: Path | None = None, environment: dict[str, str] | None = None
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path | None = None,
+        environment: dict[str, str] | None = None,
+        ready: str | int = "",
     ) -> None:
         self.name = name
         self.lines: list[str] = []
-        self._argv = _die_with_parent() + argv
+        self.kills = 0
+        self._argv = [*_die_with_parent(), *argv]
         self._log = log
-        self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
+        self._environment = {**_environment(), **(environment or {})}
+        self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._has_closed = True
@@ -63,6 +83,30 @@ class Process:
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout, self.lines), daemon=True)
         self._reader.start()
+
+    async def up(self) -> None:
+        """Starts it; returns when it is ready. Raises ProcessFailed."""
+        self.start()
+        await asyncio.to_thread(self.wait_ready)
+
+    async def down(self) -> None:
+        """The same as `stop`."""
+        await asyncio.to_thread(self.stop)
+
+    async def to_end(self, deadline_s: float | None = None) -> tuple[int, list[str]]:
+        """Starts it and waits for its end, as `ended` does; stops it where that is not waited for."""
+        self.start()
+        try:
+            return await asyncio.to_thread(self.ended, deadline_s)
+        finally:
+            self.stop()
+
+    def wait_ready(self) -> None:
+        """Returns when it is ready. Raises ProcessFailed if it ends, or a minute passes, before that."""
+        if isinstance(self._ready, int):
+            self.listens(self._ready)
+        elif self._ready:
+            self.says(self._ready)
 
     def says(self, text: str, deadline_s: float = START_DEADLINE_S) -> str:
         """Waits for a line that holds ``text`` and returns it. Raises ProcessFailed if the process ends, or the
@@ -94,6 +138,7 @@ class Process:
 
     def kill(self) -> None:
         """Sends SIGKILL and waits for its end; without effect where it has ended."""
+        self.kills += 1
         self.signal(signal.SIGKILL)
         if self._process is not None:
             self.ended()
@@ -111,6 +156,40 @@ class Process:
         """Sends a signal; without effect where it has ended or was never started."""
         if self._process is not None:
             self._process.send_signal(number)
+
+    def freeze(self) -> None:
+        """Lets it stand still (SIGSTOP)."""
+        self.signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Lets it go on."""
+        self.signal(signal.SIGCONT)
+
+    def limit_files(self, size: int) -> None:
+        """Lets none of its files grow beyond `size` bytes, as if its disk were full; -1: any may. Without effect where
+        it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.running:
+                resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, -1))
+
+    def status(self, key: str) -> int:
+        """Returns a number of /proc/PID/status; memory is in kB. Raises OSError if it has ended."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(f"{key}:"):
+                return int(line.split()[1])
+        raise ProcessLookupError(f"{self.name} has ended")
+
+    def io(self, key: str) -> int:
+        """Returns a counter of its /proc/PID/io, in bytes or calls. Raises KeyError, OSError."""
+        return process_io(self.pid, key)
+
+    def cpu_s(self) -> float:
+        """Returns the processor time used so far, in seconds. Raises OSError."""
+        return sum(process_times_s(self.pid))
+
+    def user_s(self) -> float:
+        """Returns the processor time used so far by itself, without the kernel's, in seconds. Raises OSError."""
+        return process_times_s(self.pid)[0]
 
     @property
     def pid(self) -> int:
@@ -151,6 +230,26 @@ class Process:
         return "".join(f"\n  | {line}" for line in self.lines[-LAST_LINES:]) or "; it printed nothing"
 
 
+class Server(Process):
+    """A process that listens on a TCP port of the loopback address, which it keeps over restarts."""
+
+    port: int
+
+    async def interrupt(self) -> None:
+        """Ends it, as hard as it can be without the loss of what it has acknowledged, and starts it again."""
+        raise NotImplementedError
+
+
+def holdfast(*arguments: str) -> list[str]:
+    """Returns the command `holdfast` with these arguments, of this Python and this repository."""
+    return python(MAIN, *arguments)
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """Returns the command that runs a module."""
+    return [sys.executable, "-m", module, *arguments]
+
+
 def process_io(pid: int, key: str) -> int:
     """A counter of /proc/PID/io, in bytes or calls. Raises KeyError and OSError."""
     text = Path(f"/proc/{pid}/io").read_text()
@@ -162,6 +261,19 @@ def process_times_s(pid: int) -> tuple[float, float]:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     tick = os.sysconf("SC_CLK_TCK")
     return int(fields[11]) / tick, int(fields[12]) / tick
+
+
+def _environment() -> dict[str, str]:
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(source_root())}
+    if environment.pop("PYTHONDONTWRITEBYTECODE", ""):  # then each start would compile all modules again
+        environment["PYTHONPYCACHEPREFIX"] = _bytecode().name
+    return environment
+
+
+@functools.cache
+def _bytecode() -> tempfile.TemporaryDirectory[str]:
+    """Makes the folder of the modules that this process's programs have compiled; it is removed with this process."""
+    return tempfile.TemporaryDirectory(prefix="holdfast-bytecode-")
 
 
 def _is_listening(port: int) -> bool:

@@ -15,7 +15,6 @@ import pytest
 
 from tests.support.command import holdfast
 from tests.tools.cli.gateway.test_process import HOLDFAST, LONG_S, Gateway
-from tools.lab.bench.broker.processes import Program
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
@@ -188,7 +187,7 @@ def test_hostile_datagrams_cost_it_no_line_and_no_memory(tmp_path: Path, seed: i
                 noise = chance.randbytes(chance.randrange(1, DATAGRAM_MAX - len(head)))
                 stranger.sendto(head + noise, ("239.192.7.8", wall.group_port))
             publish(wall, f"displays/{chance.random()}", "-m", "marker")
-            return Program(display.pid).status("VmRSS")
+            return display.status("VmRSS")
 
         attack()
         before_kb = attack()

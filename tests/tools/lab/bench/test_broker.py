@@ -10,7 +10,8 @@ import pytest
 from tests.gateway.store.support import messages_in
 from tools.lab.bench.broker.client import PUBACK, Publisher, Refused, alike, end_of, pubacks
 from tools.lab.bench.broker.packets import Publishes
-from tools.lab.bench.broker.processes import Broker, bare_server, gateway, load, mosquitto
+from tools.lab.bench.broker.processes import bare_server, gateway, load, mosquitto
+from tools.lab.testing.process import Server
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Puback, Publish
 
 needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need two cores")
@@ -67,5 +68,5 @@ def test_what_the_generator_counts_is_in_the_store(tmp_path: Path) -> None:
 def test_the_others_are_measured_by_the_same_generator(tmp_path: Path, start: object) -> None:
     assert shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:" + os.environ["PATH"])
     with start(tmp_path) as other:  # type: ignore[operator]
-        assert isinstance(other, Broker)
+        assert isinstance(other, Server)
         assert load(other, seconds=0.2)["messages"] > 0

@@ -16,7 +16,7 @@ needs_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the b
 def test_links_routes_and_bridges_are_measured_in_turns(tmp_path: Path) -> None:
     selectors = list(rates.selectors(tmp_path / "selectors", 0.4))
     (follow,) = rates.follow(tmp_path / "follow", 0.4)
-    assert [figure.bar for figure in selectors] == pytest.approx([1.5 * selectors[0].theirs, selectors[1].theirs])
+    assert [figure.bar for figure in [*selectors, follow]] == [None] * 3  # so short a run cannot be judged
     assert all(figure.ours > 100 and (figure.theirs or 0) > 100 for figure in [*selectors, follow])
 
 
@@ -30,6 +30,10 @@ def test_real_time_messages_that_are_lost_do_not_stop_their_publisher(tmp_path: 
 def test_streams_are_measured_and_one_that_is_stuck_stays_so(tmp_path: Path) -> None:
     found = list(streams.streams(tmp_path, 0.8))
     assert len(found) == 3 and all(figure.ours > 100 and (figure.theirs or 0) > 100 for figure in found)
+
+
+def test_a_rate_has_a_goal_only_where_it_is_measured_long_enough() -> None:
+    assert (rates.goal(8.0, 100.0), rates.goal(0.8, 100.0)) == (100.0, None)
 
 
 @pytest.mark.parametrize("kind", ["property", "json"])

@@ -5,7 +5,7 @@ from itertools import chain
 
 from tests.device.firmware import eventually
 from tests.support.scripted_broker import scripted_broker, silent
-from tools.lab.torture.device.brokers import Commander
+from tools.lab.torture.device.commander import Commander
 
 
 async def test_command_is_published_until_its_pubrec_and_then_released_until_its_pubcomp() -> None:

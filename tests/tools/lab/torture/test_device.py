@@ -13,7 +13,7 @@ from tools.lab.micropython import MicroPython
 from tools.lab.torture.device.command import device, torture
 from tools.lab.torture.device.kinds import Kind
 from tools.lab.torture.device.life import Tormented
-from tools.lab.torture.device.outcome import Outcome, count_disorder, judge
+from tools.lab.torture.device.outcome import DeviceOutcome, count_disorder, judge
 from tools.lab.torture.device.witness import Witness
 from wire.codec.packets import Connack, Packet, Publish, Pubrec, Pubrel, encode
 from wire.identity import IDENTITY_PROPERTY, encode_identity
@@ -28,8 +28,8 @@ async def test_nothing_is_lost_and_commands_are_answered_once_over_cuts_of_every
 ) -> None:
     outcome = await torture(micropython, tmp_path, "mosquitto", 2, 20, seed)
     assert outcome.holds, outcome
-    assert min(outcome.power_cuts, outcome.line_cuts, outcome.broker_cuts) > 0
-    assert outcome.stored > 50
+    assert min(outcome.struck[kind] for kind in ("power", "line", "broker")) > 0
+    assert outcome.messages > 50
 
 
 def test_the_command_reports_what_it_did_to_our_gateway(seed: int) -> None:
@@ -39,21 +39,21 @@ def test_the_command_reports_what_it_did_to_our_gateway(seed: int) -> None:
     assert result.exit_code == 0, report
     assert faults_of(report, "torture") == []
     assert (report["broker"], report["qos"], report["seed"]) == ("gateway", 1, seed)
-    assert report["power_cuts"] + report["line_cuts"] + report["broker_cuts"] >= 10
+    assert sum(report["struck"][kind] for kind in ("power", "line", "broker")) >= 10
     assert report["lost"] == report["disorder"] == 0
 
 
 def test_each_kind_of_loss_is_a_failure() -> None:
-    assert Outcome("gateway", 1, twice=1, resent=1, told=1).holds
-    assert not Outcome("gateway", 2, twice=1).holds
+    assert DeviceOutcome(broker="gateway", qos=1, twice=1, resent=1, told=1).holds
+    assert not DeviceOutcome(broker="gateway", qos=2, twice=1).holds
     for broken in ({"lost": 1}, {"disorder": 1}, {"unanswered": 1}, {"answered_twice": 1}, {"violations": ["x"]}):
-        assert not Outcome("gateway", 1, **broken).holds
+        assert not DeviceOutcome(broker="gateway", qos=1, **broken).holds
 
 
 @pytest.mark.parametrize("fault", ["begun_anew", "overtaken"])
 def test_only_mosquitto_may_begin_a_command_anew_or_send_it_out_of_order(fault: str) -> None:
-    assert Outcome("mosquitto", 2, **{fault: 1}).holds  # type: ignore[arg-type]
-    assert not Outcome("gateway", 2, **{fault: 1}).holds  # type: ignore[arg-type]
+    assert DeviceOutcome(broker="mosquitto", qos=2, **{fault: 1}).holds  # type: ignore[arg-type]
+    assert not DeviceOutcome(broker="gateway", qos=2, **{fault: 1}).holds  # type: ignore[arg-type]
 
 
 EPOCH = 7
@@ -70,9 +70,9 @@ def tormented(folder: Path, kind: Kind, stored: int) -> Tormented:
     return Tormented(MicroPython([], ""), folder, kind, 0, 2, random.Random(0))
 
 
-def judged(device: Tormented, came: list[tuple[int, bytes]]) -> Outcome:
+def judged(device: Tormented, came: list[tuple[int, bytes]]) -> DeviceOutcome:
     """`came`: numbers and payloads of what came to a subscriber at QoS 2."""
-    outcome = Outcome("gateway", 2)
+    outcome = DeviceOutcome(broker="gateway", qos=2)
     judge(outcome, [device], [(encode_identity(device.name, EPOCH, seq), payload) for seq, payload in came])
     return outcome
 
@@ -91,8 +91,8 @@ def test_what_is_missing_is_lost_unless_the_device_may_tell_of_it_and_does(
 ) -> None:
     came = [(1, b"[]"), (3, b"[]"), (4, b"[]"), (6, told_gap(reason))]
     outcome = judged(tormented(tmp_path, kind, 6), came)
-    assert (outcome.stored, outcome.arrived, outcome.lost, outcome.told) == (6, 4, lost, 2 - lost)
-    assert outcome.violations == (["one, lost: 2, 5"] if lost else [])
+    assert (outcome.messages, outcome.arrived, outcome.lost, outcome.told) == (6, 4, lost, 2 - lost)
+    assert outcome.violations == (["2 of one lost: 2, 5"] if lost else [])
 
 
 def test_a_device_that_tells_of_too_few_is_found_out(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_message_may_come_twice_where_it_went_out_in_two_sessions_and_only_the
         device.witness.hear(connection, True, encode(publish(3, session_present, number)))
     outcome = judged(device, [(1, b"[]"), (1, b"[]"), (2, b"[]"), (2, b"[]")])
     assert (outcome.resent, outcome.twice) == (1, 1)
-    assert "one, twice: 2" in outcome.violations
+    assert "1 of one twice: 2" in outcome.violations
 
 
 def test_answers_have_the_order_of_their_commands(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from tests.support.result_shape import faults_of
 from tools.lab.torture.network.command import network
 from tools.lab.torture.network.faults import FAULTS, possible
 from tools.lab.torture.network.foreign import judge as judge_foreign
-from tools.lab.torture.network.oracle import Outcome, judge
+from tools.lab.torture.network.oracle import NetworkOutcome, judge
 from tools.lab.torture.network.plan import CITY, PASSIVE, Link, Plan
 from tools.lab.torture.network.run import drawn
 from tools.lab.torture.network.site import Gap, Site
 from tools.lab.torture.network.subscriber import Came, Subscriber
-from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, Publisher
+from tools.lab.torture.publisher import EPOCH, MARKERS, Publisher
 
 app = typer.Typer()
 app.command()(network)
@@ -92,7 +92,7 @@ class Judged:
     def __init__(self, folder: Path, plan: Plan = CHAIN, qos: int = 2) -> None:
         self.site = Site(folder, plan, 10, random.Random(0))
         for gateway in self.site.gateways:
-            (folder / gateway.name / "log").write_text("")
+            (folder / gateway.name / "gateway.log").write_text("")
         self.publisher = Publisher("p0", 0, qos, 5)
         self.publisher.accepted = [1, 2, 3, 4, 5]
         self.site.publishers, self.site.at = [self.publisher], {"p0": 0}
@@ -100,11 +100,11 @@ class Judged:
         self.subscriber.since = {"p0": 1}
         self.site.subscribers = [self.subscriber]
 
-    def outcome(self, numbers: list[int], *gaps: Gap, **had: Any) -> Outcome:
+    def outcome(self, numbers: list[int], *gaps: Gap, **had: Any) -> NetworkOutcome:
         """Returns what comes of it when these numbers came."""
         changed = {"origin": "p0", "epoch": EPOCH, "topic": "torture/p0", "is_dup": False, **had}
         self.subscriber.came = [Came(number=number, **changed) for number in numbers]
-        outcome = Outcome()
+        outcome = NetworkOutcome()
         outcome.violations += judge(outcome, self.site, list(gaps))
         return outcome
 
@@ -180,7 +180,7 @@ def test_a_message_that_overtakes_another_when_a_circle_has_changed_the_way_is_t
 
 def test_a_traceback_in_a_gateways_log_is_a_violation(tmp_path: Path) -> None:
     judged = Judged(tmp_path)
-    (tmp_path / "g1" / "log").write_text("Traceback (most recent call last):\nOSError: disk I/O error\n")
+    (tmp_path / "g1" / "gateway.log").write_text("Traceback (most recent call last):\nOSError: disk I/O error\n")
     assert judged.outcome([1, 2, 3, 4, 5]).violations == [
         "the gateway's log: Traceback (most recent call last): OSError: disk I/O error"
     ]
@@ -204,7 +204,7 @@ def test_nothing_is_lost_or_there_twice_over_nats_while_gateways_and_server_are_
 def test_a_message_that_is_lost_or_there_twice_over_a_foreign_system_is_told() -> None:
     publisher = Publisher("p0", 1, 1, 3)
     publisher.accepted = [1, 2, 3]
-    outcome, violations = Outcome(), list[str]()
+    outcome, violations = NetworkOutcome(), list[str]()
     came = Counter({publisher.payload(1).decode(): 1, publisher.payload(3).decode(): 2})
     judge_foreign(outcome, [publisher], came, violations)
     assert (outcome.messages, outcome.lost, outcome.twice) == (3, 1, 1)

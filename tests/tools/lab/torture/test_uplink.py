@@ -11,13 +11,13 @@ import typer
 from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
+from tools.lab.torture.publisher import EPOCH, Publisher
 from tools.lab.torture.uplink import faults
 from tools.lab.torture.uplink.clock import Clock
 from tools.lab.torture.uplink.command import uplink
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
-from tools.lab.torture.uplink.publisher import EPOCH
-from tools.lab.torture.uplink.run import LANES, Outcome, draw, judge, judge_statements, overtaken_in
-from tools.lab.torture.uplink.site import Site
+from tools.lab.torture.uplink.run import RouteOutcome, draw, judge, judge_statements, overtaken
+from tools.lab.torture.uplink.site import Settings, Site
 from wire.identity import encode_identity
 from wire.route_numbers import HandedOn, Statement
 
@@ -74,11 +74,12 @@ def test_a_statement_of_messages_that_did_not_come_is_found_out() -> None:
     ]
 
 
-@pytest.mark.parametrize(("order", "overtaken"), [("strict", 2), ("live_first", 0)])
-def test_a_lane_may_overtake_the_other_and_no_message_may_overtake_its_own(order: str, overtaken: int) -> None:
-    accepted = [("p0", number) for number in range(1, 8)]
-    assert len(overtaken_in(accepted, [accepted[at] for at in (0, 3, 1, 4, 2, 5, 6)], LANES[order])) == overtaken
-    assert len(overtaken_in(accepted, [accepted[at] for at in (6, 5, 4, 3)], LANES[order])) == 4 - LANES[order]
+@pytest.mark.parametrize(("order", "late", "most"), [("strict", 2, 3), ("live_first", 0, 2)])
+def test_a_lane_may_overtake_the_other_and_no_message_may_overtake_its_own(order: str, late: int, most: int) -> None:
+    publisher = Publisher("p0", 0, 1, 7)
+    publisher.accepted = list(range(1, 8))
+    assert len(overtaken(publisher, [1, 4, 2, 5, 3, 6, 7], order)) == late
+    assert len(overtaken(publisher, [7, 6, 5, 4], order)) == most
 
 
 @pytest.mark.parametrize("fault", ALONE)
@@ -109,31 +110,32 @@ def test_a_fault_that_there_is_not_is_named() -> None:
 
 
 def test_a_seed_gives_the_same_faults_each_time(seed: int) -> None:
-    drawn = [draw(seed, 20, 4000, list(FAULTS)) for _ in range(2)]
-    assert drawn[0][:2] == drawn[1][:2]
-    assert [strike.at for strike in drawn[0][1]] == sorted(strike.at for strike in drawn[0][1])
-    assert draw(seed + 1, 20, 4000, list(FAULTS))[1] != drawn[0][1]
+    outcome = RouteOutcome(broker="mosquitto", qos=1)
+    drawn, again, other = (draw(outcome, one, 20, 4000, list(FAULTS)) for one in (seed, seed, seed + 1))
+    assert drawn == again != other
+    assert [strike.at for strike in drawn[1]] == sorted(strike.at for strike in drawn[1])
 
 
 def test_every_fault_strikes_before_one_strikes_again(seed: int) -> None:
-    is_secure, strikes, _ = draw(seed, len(FAULTS), 4000, list(FAULTS))
+    outcome = RouteOutcome(broker="mosquitto", qos=1)
+    settings, strikes = draw(outcome, seed, len(FAULTS), 4000, list(FAULTS))
     assert {strike.fault for strike in strikes} >= set(FAULTS) - SECURE_ONLY
-    assert is_secure or not SECURE_ONLY & {strike.fault for strike in strikes}
+    assert settings.is_secure or not SECURE_ONLY & {strike.fault for strike in strikes}
 
 
 def test_every_fault_says_what_it_does() -> None:
     assert all(fault.__doc__ for fault in FAULTS.values())
 
 
-def judged(folder: Path, came: list[int], qos: int = 2, **had: Any) -> Outcome:
+def judged(folder: Path, came: list[int], qos: int = 2, **had: Any) -> RouteOutcome:
     """Judges a run in which five messages of p0 were acknowledged, and these came."""
-    site = Site(folder, "gateway", qos, 10, False, random.Random(0))
+    site = Site(folder, Settings("gateway", qos, messages=10))
     (folder / "gateway.log").write_text(had.get("log", ""))
     site.publishers = site.publishers[:1]
     site.publishers[0].accepted = [1, 2, 3, 4, 5]
     site.excused = {("p0", number) for number in had.get("excused", ())}
     site.repeatable = {("p0", number) for number in had.get("repeatable", ())}
-    outcome = Outcome("gateway", qos)
+    outcome = RouteOutcome(broker="gateway", qos=qos)
     arrived = [("p0", number, encode_identity("p0", EPOCH, number)) for number in came]
     outcome.violations += judge(outcome, site, arrived, had.get("damaged", 0))
     return outcome

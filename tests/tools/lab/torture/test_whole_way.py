@@ -54,19 +54,19 @@ def test_readings_that_are_all_there_once_hold() -> None:
 def test_acknowledged_message_that_is_missing_is_lost() -> None:
     verdict = judge(SENT, {1: ALL[1], 3: ALL[3]}, [])
     assert (verdict.lost, verdict.lost_messages, verdict.holds) == (10, [2], False)
-    assert verdict.violations == ["1 messages of meter lost: 2"]
+    assert verdict.violations == ["1 of meter lost: 2"]
 
 
 def test_message_without_some_of_its_readings_is_lost_in_part() -> None:
     verdict = judge(SENT, {**ALL, 2: Rows(9, 9)}, [])
-    assert (verdict.lost, verdict.violations) == (1, ["1 messages of meter there in part: 2"])
+    assert (verdict.lost, verdict.violations) == (1, ["1 of meter there in part: 2"])
 
 
 @pytest.mark.parametrize("rows", [Rows(20, 10), Rows(11, 10)])
 def test_reading_that_is_there_twice_is_found(rows: Rows) -> None:
     verdict = judge(SENT, {**ALL, 3: rows}, [])
     assert (verdict.twice, verdict.lost, verdict.holds) == (rows.rows - 10, 0, False)
-    assert verdict.violations == ["1 messages of meter there twice: 3"]
+    assert verdict.violations == ["1 of meter there twice: 3"]
 
 
 def test_reading_that_is_twice_in_place_of_another_is_both_lost_and_twice() -> None:
@@ -138,7 +138,7 @@ def test_faults_follow_from_the_seed_and_each_kind_strikes_before_one_strikes_ag
     strikes = draw(seed, 2 * len(FAULTS))
     assert strikes == draw(seed, 2 * len(FAULTS)) != draw(seed + 1, 2 * len(FAULTS))
     assert {strike.fault for strike in strikes[: len(FAULTS)]} == set(FAULTS)
-    assert [strike.at_share for strike in strikes] == sorted(strike.at_share for strike in strikes)
+    assert [strike.at for strike in strikes] == sorted(strike.at for strike in strikes)
 
 
 def test_shares_of_the_senders_are_all_readings() -> None:

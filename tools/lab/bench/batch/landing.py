@@ -1,14 +1,12 @@
 """How fast a lander turns what comes at its socket into synced landing files, and how many bytes these take."""
 
-import os
 import socket
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tools.lab.figure import Figure
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, holdfast
 from wire.codec.packets import Connect, Subscribe
 from wire.connection.server import ServerConnection
 
@@ -16,7 +14,6 @@ LEAST = 300_000  # messages/s
 BYTES_MOST = 16  # of a landing file with its manifest, for each message
 DEADLINE_S = 60.0
 PUBACK_SIZE = 4
-PROCESSOR_TIMES = slice(13, 15)  # of /proc/PID/stat: of the process itself, in user mode and in the kernel
 
 
 def landing(batches: Sequence[bytes], publishes: bytes, messages: int, rounds: int) -> Iterator[Figure]:
@@ -40,18 +37,18 @@ def _measure(packets: bytes, acknowledgements: int, messages: int, rounds: int) 
     """Returns how many messages a lander lands in a second of its processor time, and the bytes of each."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         broker = f"mqtt://127.0.0.1:{listener.getsockname()[1]}"
-        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--broker", broker, "--landing", folder]
-        process = Process("a lander", [*argv, "--roll-seconds", "0.5"])
+        argv = holdfast("lander", "run", "--broker", broker, "--landing", folder, "--roll-seconds", "0.5")
+        process = Process("a lander", argv)
         process.start()
         try:
             listener.settimeout(DEADLINE_S)
             with _accept(listener) as client:
                 process.says("subscribed")
                 _send(client, packets, acknowledgements)  # Arrow loads much when it is first used
-                before_s = _processor_s(process.pid)
+                before_s = process.cpu_s()
                 for _ in range(rounds):
                     _send(client, packets, acknowledgements)
-                took_s = _processor_s(process.pid) - before_s
+                took_s = process.cpu_s() - before_s
         finally:
             process.stop()
         size = sum(path.stat().st_size for path in Path(folder).glob("[!.]*"))
@@ -81,8 +78,3 @@ def _send(client: socket.socket, packets: bytes, acknowledgements: int) -> None:
     left = acknowledgements * PUBACK_SIZE
     while left:
         left -= len(client.recv(left))
-
-
-def _processor_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().split()
-    return sum(map(int, fields[PROCESSOR_TIMES])) / os.sysconf("SC_CLK_TCK")

@@ -17,7 +17,6 @@ from tools.lab import strace
 from tools.lab.bench.broker.disk import paced_syncs_s, sync_s
 from tools.lab.bench.broker.processes import (
     BenchUnavailable,
-    Broker,
     Generator,
     bare_server,
     gateway,
@@ -27,6 +26,7 @@ from tools.lab.bench.broker.processes import (
 )
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from tools.lab.testing.process import Server
 from wire.codec.packets import MQTT_5
 
 PUBLISHERS = (1, 4)
@@ -86,7 +86,7 @@ def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]
             yield _beside_autosave(ours, autosave, generator, publishers, window, seconds)
 
 
-def _full_speed(ours: Broker, memory: Broker, generator: Generator, folder: Path, name: str, **task: float) -> Figure:
+def _full_speed(ours: Server, memory: Server, generator: Generator, folder: Path, name: str, **task: float) -> Figure:
     """Lowers the goal to the rate that the disk allows."""
     theirs, rate = generator.load(memory, **task)["rate"], generator.load(ours, **task)["rate"]
     on_the_way = task.get("publishers", 1) * task["window"]
@@ -97,7 +97,7 @@ def _full_speed(ours: Broker, memory: Broker, generator: Generator, folder: Path
 
 
 def _beside_autosave(
-    ours: Broker, autosave: Broker, generator: Generator, publishers: int, window: int, seconds: float
+    ours: Server, autosave: Server, generator: Generator, publishers: int, window: int, seconds: float
 ) -> Figure:
     """Measures with an offline subscriber, for which both store the messages; mosquitto writes nothing without it."""
     task = {"publishers": publishers, "window": window, "seconds": seconds, "is_kept": True}
@@ -107,7 +107,7 @@ def _beside_autosave(
 
 
 def _small_windows(
-    ours: Broker, bare: Broker, generator: Generator, sync: Callable[[], float], disk: str, seconds: float
+    ours: Server, bare: Server, generator: Generator, sync: Callable[[], float], disk: str, seconds: float
 ) -> Iterator[Figure]:
     """Measures small windows, and the disk between them, because its speed changes. The round trip to a server that
     stores nothing shows the time that is not the disk's."""
@@ -128,7 +128,7 @@ def _small_windows(
         yield Figure(f"{name}, round trip", "ms", took * 1000)
 
 
-def _on_a_slow_disk(bare: Broker, generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
+def _on_a_slow_disk(bare: Server, generator: Generator, folder: Path, seconds: float) -> Iterator[Figure]:
     """Measures the small windows on a disk that is as slow as an SD card."""
     try:
         strace.check()
@@ -147,12 +147,12 @@ def _latency(generator: Generator, folder: Path, seconds: float) -> Iterator[Fig
     for an offline subscriber, or mosquitto would write nothing. Each measurement has a new broker."""
     numbers = itertools.count()
 
-    def measured(kind: Callable[[Path], AbstractContextManager[Broker]], **task: float) -> dict[str, Any]:
+    def measured(kind: Callable[[Path], AbstractContextManager[Server]], **task: float) -> dict[str, Any]:
         (place := folder / f"latency-{next(numbers)}").mkdir()
         with kind(place) as broker:
             return generator.load(broker, seconds=seconds, is_kept=True, **task)
 
-    def at(kind: Callable[[Path], AbstractContextManager[Broker]], rate: float) -> dict[str, Any]:
+    def at(kind: Callable[[Path], AbstractContextManager[Server]], rate: float) -> dict[str, Any]:
         return measured(kind, window=30_000, rate=rate)
 
     mine = at(gateway, measured(gateway, window=2000)["rate"] / 2)

@@ -11,9 +11,10 @@ import typer
 
 from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Client
-from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, load, mosquitto
+from tools.lab.bench.broker.processes import BenchUnavailable, gateway, load, mosquitto
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from tools.lab.testing.process import Server
 
 IDLE_MB_MAX, CONNECTION_KB_MAX, GROWTH_MB_MAX = 48, 12, 20
 START_S_MAX, IDLE_CPU_MAX = 2, 0.01
@@ -58,17 +59,17 @@ def _figures(folder: Path, messages: int, connections: int) -> Iterator[Figure]:
         yield Figure("idle after it", "MB", _mb(ours), None, IDLE_MB_MAX, at_most=True)
 
 
-def _mb(broker: Broker) -> float:
+def _mb(broker: Server) -> float:
     return broker.status("VmRSS") / 1024
 
 
-def _idle_cpu(broker: Broker) -> float:
+def _idle_cpu(broker: Server) -> float:
     before = broker.cpu_s()
     time.sleep(IDLE_S)
     return (broker.cpu_s() - before) / IDLE_S
 
 
-def _kb_a_connection(broker: Broker, connections: int) -> float:
+def _kb_a_connection(broker: Server, connections: int) -> float:
     before = broker.status("VmRSS")
     clients = [Client(broker.port, f"bench-idle-{number}") for number in range(connections)]
     cost = (broker.status("VmRSS") - before) / connections

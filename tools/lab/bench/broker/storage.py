@@ -16,9 +16,10 @@ from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Client
 from tools.lab.bench.broker.disk import bytes_written
 from tools.lab.bench.broker.load import keep
-from tools.lab.bench.broker.processes import BenchUnavailable, Broker, gateway, load
+from tools.lab.bench.broker.processes import BenchUnavailable, gateway, load
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
+from tools.lab.testing.process import Server
 from wire.codec.packets import MQTT_3_1_1
 
 GATHERING_MS = 1000
@@ -55,7 +56,7 @@ class Tried:
     """A gateway that receives messages at a rate."""
 
     rate: int
-    ours: Broker
+    ours: Server
     folder: Path
 
 
@@ -125,7 +126,7 @@ def _settle(one: Tried) -> None:
         store.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
 
-def _counters(broker: Broker, folder: Path) -> dict[str, int]:
+def _counters(broker: Server, folder: Path) -> dict[str, int]:
     found = {STORE: broker.io(STORE), KERNEL: broker.io(KERNEL)}
     if (on_device := bytes_written(folder)) is not None:
         found[DEVICE] = on_device

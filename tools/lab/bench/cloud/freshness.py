@@ -4,7 +4,6 @@ Nothing is scaled: files roll every 60 s, the job begins every 60 s, and message
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,7 @@ from tools.lab.bench.batch.fleet import BME280, Sent, sent_by_fleet
 from tools.lab.bench.broker.processes import gateway
 from tools.lab.figure import Figure
 from tools.lab.testing.client import Client
-from tools.lab.testing.process import Process, ProcessFailed
+from tools.lab.testing.process import Process, ProcessFailed, holdfast
 from wire.properties import CONTENT_TYPE
 
 MOST_S = 120
@@ -80,16 +79,15 @@ def _running(place: Path, port: int) -> Iterator[None]:
     """Runs a lander and the job."""
     landing = place / "landing"
     landing.mkdir()
-    command = [sys.executable, "-m", "tools.cli.main"]
     folders = ["--landing", str(landing)]
-    lander = [*command, "lander", "run", "--broker", f"mqtt://127.0.0.1:{port}", "--filter", "telemetry/#", *folders]
+    lander = ["lander", "run", "--broker", f"mqtt://127.0.0.1:{port}", "--filter", "telemetry/#", *folders]
     lander += ["--roll-seconds", str(INTERVAL_S)]
-    job = [*command, "cloud", "ingest", *folders, "--tables", str(place / "tables"), "--every", f"{INTERVAL_S}s"]
-    processes = [Process("a lander", lander), Process("the job", job)]
+    job = ["cloud", "ingest", *folders, "--tables", str(place / "tables"), "--every", f"{INTERVAL_S}s"]
+    processes = [Process("a lander", holdfast(*lander), ready="subscribed"), Process("the job", holdfast(*job))]
     try:
         for process in processes:
             process.start()
-        processes[0].says("subscribed")
+        processes[0].wait_ready()
         yield
     finally:
         for process in processes:

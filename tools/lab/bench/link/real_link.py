@@ -6,18 +6,15 @@ Between them lies a pair of pseudo-terminals that carries bytes at the pace of a
 import asyncio
 import os
 import re
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
 from tools.lab.sim.virtual_line import Dice
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, python
 from tools.lab.testing.serial_line import PacedLine
 
 PROGRAM = "tools.lab.bench.link.device"
@@ -27,9 +24,6 @@ FAULT_S = 1.0
 
 class Host(Process):
     """The gateway's end of the line, a process that can be stopped and continued."""
-
-    def freeze(self, frozen: bool) -> None:
-        self.signal(signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def arrivals(self) -> list[tuple[float, int]]:
         """Pairs of a moment and how many bytes of the stream had arrived by then."""
@@ -62,8 +56,8 @@ async def running(
         cable.open()
         device_argv = [*vm.argv, "-m", PROGRAM, cable.near, *map(str, (baud, up_bytes, down_bytes, erases))]
         device = Process("device", device_argv, Path(folder, "device.log"), vm.environment())
-        host_argv = [sys.executable, "-m", "tools.lab.bench.link.host", cable.far, str(baud), str(down_bytes)]
-        host = Host("host", host_argv, Path(folder, "host.log"), {"PYTHONPATH": str(source_root())})
+        host_argv = python("tools.lab.bench.link.host", cable.far, str(baud), str(down_bytes))
+        host = Host("host", host_argv, Path(folder, "host.log"))
         try:
             host.start()
             device.start()
@@ -162,9 +156,9 @@ async def stall(vm: MicroPython, seed: int, baud: int, stall_s: float) -> dict[s
     size = 20_000
     async with running(vm, Dice(seed), baud, size, size) as ends:
         await asyncio.to_thread(ends.host.says, "flowing")
-        ends.host.freeze(True)
+        ends.host.freeze()
         await asyncio.sleep(stall_s)
-        ends.host.freeze(False)
+        ends.host.thaw()
         await ends.arrived(size)
         await asyncio.to_thread(ends.device.says, f"received {size}")
         return {"stall_s": stall_s, "restarts": ends.host.starts() - 1}

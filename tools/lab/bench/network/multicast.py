@@ -15,12 +15,14 @@ from typing import NamedTuple
 from tools.cli.multicast.group_socket import open_group_socket
 from tools.lab.bench.broker.client import Counter, Poller, Publisher
 from tools.lab.bench.broker.packets import Publishes
-from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, Broker, gateway, on_core
+from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, gateway, on_core
 from tools.lab.bench.network.nodes import made
+from tools.lab.bench.network.rates import goal
 from tools.lab.figure import Figure
 from tools.lab.testing.client import Client
 from tools.lab.testing.lines import StreamLine
 from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Server
 from wire.codec.packets import MQTT_5, Publish, Suback
 from wire.multicast import DATAGRAM_MAX, MULTICAST_PROPERTY, HandedKey, decode_key
 from wire.multicast.receiver import MulticastReceiver
@@ -111,7 +113,13 @@ def multicast(folder: Path, seconds: float, datagrams: int) -> Iterator[Figure]:
     one, many, over_tcp = _rates(made(folder), seconds)
     name = f"multicast to {RECEIVERS} receivers"
     rate, other = many.rate_of_work, one.rate_of_work
-    yield Figure(f"{name}: sent in a second of the sender's work, beside 1", "messages/s", rate, other, BAR * other)
+    yield Figure(
+        f"{name}: sent in a second of the sender's work, beside 1",
+        "messages/s",
+        rate,
+        other,
+        goal(seconds, BAR * other),
+    )
     yield Figure(f"{name}: sent over loopback, beside 1", "messages/s", many.rate, one.rate)
     yield Figure(f"{name}: sent over loopback, beside 50 over TCP", "messages/s", many.rate, over_tcp.rate)
     yield Figure(f"{name}: datagrams that each got, at least", "%", 100 * many.share)
@@ -161,7 +169,7 @@ async def _key(authority: Path, port: int) -> HandedKey:
     return decode_key(dict(answer.properties[USER_PROPERTY])[MULTICAST_PROPERTY])
 
 
-def _way(broker: Broker, publisher: Publisher, handed: HandedKey, count: int) -> _Sum:
+def _way(broker: Server, publisher: Publisher, handed: HandedKey, count: int) -> _Sum:
     """Measures the sender with ``count`` receivers for a turn.
 
     All receivers but one read what their sockets hold when the time is over: on a LAN they would have processors of
@@ -203,7 +211,7 @@ def _way(broker: Broker, publisher: Publisher, handed: HandedKey, count: int) ->
             receiver.close()
 
 
-def _over_tcp(stack: ExitStack, broker: Broker, seconds: float) -> _Sum:
+def _over_tcp(stack: ExitStack, broker: Server, seconds: float) -> _Sum:
     """Measures how many messages as many subscribers over TCP have got, on the average."""
     subscribers = [Counter(broker.port, f"bench-{number}", MQTT_5) for number in range(RECEIVERS)]
     for one in subscribers:

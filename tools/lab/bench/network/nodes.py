@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from tools.lab.bench.broker.processes import Broker, gateway
+from tools.lab.bench.broker.processes import gateway
+from tools.lab.testing.gateway import Gateway
 
 RULES = "".join(f"allow * {rule}\n" for rule in ("connect *", "identify *", "neighbour *", "publish,subscribe #"))
 LINK = """\
@@ -32,12 +33,12 @@ def link(name: str, port: int) -> str:
 
 def node(
     folder: Path, name: str, *links: str, core: int = 0, port: int = 0
-) -> contextlib.AbstractContextManager[Broker]:
+) -> contextlib.AbstractContextManager[Gateway]:
     """Runs a gateway of a network, with the tables of its links; ``port`` is where it listens, 0: at any free port."""
     return gateway(made(folder / name), more="".join(links), name=name, rules=RULES, core=core, port=port)
 
 
-def start_together(stack: ExitStack, *nodes: contextlib.AbstractContextManager[Broker]) -> list[Broker]:
+def start_together(stack: ExitStack, *nodes: contextlib.AbstractContextManager[Gateway]) -> list[Gateway]:
     """Starts gateways at the same time, as a start takes longer than most measurements of a short run.
 
     The threads end with the stack, since the kernel ends a program together with the thread that has started it.

@@ -7,10 +7,11 @@ from pathlib import Path
 from tools.lab.bench.broker.client import Poller, Publisher
 from tools.lab.bench.broker.load import keep
 from tools.lab.bench.broker.packets import Publishes
-from tools.lab.bench.broker.processes import Broker, gateway
+from tools.lab.bench.broker.processes import gateway
 from tools.lab.bench.network.nodes import made, start_together
-from tools.lab.bench.network.rates import DRAIN_S, SIZE, WARM_UP_S, WINDOW, Way, in_turns
+from tools.lab.bench.network.rates import DRAIN_S, SIZE, WARM_UP_S, WINDOW, Way, goal, in_turns
 from tools.lab.figure import Figure
+from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.ports import free_port
 from wire.codec.packets import MQTT_5
 
@@ -54,13 +55,13 @@ def streams(folder: Path, seconds: float) -> Iterator[Figure]:
         mine, alone = in_turns(seconds, way(beside, beside=[filling]), way(both[1]))
         of_both, of_one, of_each = in_turns(seconds, way(*both), way(one), way(one, other))
     name = "a stream beside one that is stuck at its limit, beside the same alone, durable"
-    yield Figure(name, "messages/s", mine, alone, LEAST_BESIDE_STUCK * alone)
+    yield Figure(name, "messages/s", mine, alone, goal(seconds, LEAST_BESIDE_STUCK * alone))
     yield Figure("two streams in one process on two cores, beside one stream, durable", "messages/s", of_both, of_one)
     name = "two streams in two processes on two cores, beside one stream, durable"
-    yield Figure(name, "messages/s", of_each, of_one, LEAST_OF_TWO_PROCESSES * of_one)
+    yield Figure(name, "messages/s", of_each, of_one, goal(seconds, LEAST_OF_TWO_PROCESSES * of_one))
 
 
-def _streams(folder: Path, ports: Sequence[int], limit: str = "") -> AbstractContextManager[Broker]:
+def _streams(folder: Path, ports: Sequence[int], limit: str = "") -> AbstractContextManager[Gateway]:
     """Runs a gateway with a stream for each port, the first of them with a limit."""
     limits = [limit, *[""] * len(ports)]
     more = "".join(

@@ -19,7 +19,6 @@ from tools.lab.bench.broker.packets import Publishes
 from tools.lab.bench.broker.processes import (
     GENERATOR_CORE,
     BenchUnavailable,
-    Broker,
     Generator,
     gateway,
     load,
@@ -29,6 +28,7 @@ from tools.lab.bench.uplink.landed import landed
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.ports import free_port
+from tools.lab.testing.process import Server
 from uplink.outlet.keeper import BEHIND_S
 from wire.codec.packets import MQTT_3_1_1
 
@@ -170,7 +170,7 @@ def waiting(folder: Path, count: int) -> Iterator[Figure]:
         yield Figure(f"memory after it, {name}", "MB", ours.status("VmRSS") / 1024, None, WAITING_MB_MAX, at_most=True)
 
 
-def publish(broker: Broker, count: int) -> None:
+def publish(broker: Server, count: int) -> None:
     """Returns when ``count`` messages of QoS 1 are acknowledged. Raises BenchUnavailable."""
     publishes = Publishes(BACKLOG, 1, SIZE, MQTT_3_1_1)
     publisher = Publisher(broker.port, "bench-backlog", publishes, 1, WINDOW, MQTT_3_1_1)
@@ -183,12 +183,12 @@ def publish(broker: Broker, count: int) -> None:
         raise BenchUnavailable(f"{count} messages were not acknowledged in {DEADLINE_S:g} s")
 
 
-def _load_live(broker: Broker, seconds: float) -> None:
+def _load_live(broker: Server, seconds: float) -> None:
     with contextlib.suppress(BenchUnavailable):  # the gateway ends before it
         load(broker, rate=LIVE_RATE, window=30_000, seconds=seconds)
 
 
-def _load_live_until(ours: Broker, behind: Broker, has_ended: threading.Event, found: list[dict[str, Any]]) -> None:
+def _load_live_until(ours: Server, behind: Server, has_ended: threading.Event, found: list[dict[str, Any]]) -> None:
     """Sends fresh messages, piece by piece; notes what each piece measured."""
     with contextlib.suppress(BenchUnavailable):  # without any result the benchmark says so
         while not has_ended.is_set():

@@ -1,7 +1,6 @@
 """``holdfast torture attacks``: measures how attacks delay an ordinary client, and the gateway's memory meanwhile."""
 
 import asyncio
-import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -12,11 +11,12 @@ import typer
 import uvloop
 
 from tools.cli.failure import failing_on
-from tools.cli.paths import memory_folder, source_root
+from tools.cli.paths import memory_folder
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.lab.testing.client import UnexpectedEvent
+from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process, ProcessFailed
+from tools.lab.testing.process import Process, ProcessFailed, python
 from tools.lab.torture.attacks.kinds import ATTACKS
 from tools.lab.torture.attacks.peers import PEERS
 from tools.lab.torture.broker.witness import OrdinaryClient, WitnessFailed
@@ -25,16 +25,6 @@ WAIT_MAX_S = 0.5
 MEMORY_MAX_MB = 100
 PAUSE_S = 0.02  # between an acknowledgement and the next message
 SAMPLE_S = 0.1
-CONFIG = """\
-name = "attacked"
-{rules}
-[store]
-path = "store"
-[[listener]]
-kind = "tcp"
-port = {port}
-{tables}
-"""
 
 
 @dataclass
@@ -90,20 +80,17 @@ def attacks(
 async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
     """Runs a gateway and an ordinary client, and attacks it. Raises ProcessFailed, OSError."""
     outcome = Outcome(name)
-    port, other = free_port(), free_port()
-    config = folder / "gateway.toml"
-    config.write_text(_config_of(folder, name, port, other))
-    environment = {"PYTHONPATH": str(source_root())}
-    argv = [sys.executable, "-m", "tools.cli.main", "gateway", "run", "--config", str(config)]
-    gateway = Process("gateway", argv, folder / "log", environment)
-    gateway.start()
+    other = free_port()
+    peer = PEERS.get(name)
+    tables, rules = (peer.config.format(other=other), peer.rules) if peer else ("", "")
+    gateway = Gateway(folder, tables, name="attacked", rules=rules, limits="")
+    await gateway.up()
     try:
-        await asyncio.to_thread(gateway.says, "ready")
         client = OrdinaryClient("ordinary")
         try:
-            await client.connect(port)
+            await client.connect(gateway.port)
             await client.publish_all("ordinary", [b"first"], 1)
-            await _attack(client, gateway, [str(port), name, str(seconds), str(other)], outcome, folder)
+            await _attack(client, gateway, [name, str(seconds), str(other)], outcome, folder)
         finally:
             client.cut()
     finally:
@@ -111,29 +98,18 @@ async def _endure(folder: Path, name: str, seconds: float) -> Outcome:
     return outcome
 
 
-def _config_of(folder: Path, name: str, port: int, other: int) -> str:
-    """Returns the gateway's configuration; its access rules are in a file of the folder."""
-    peer = PEERS.get(name)
-    if peer is None:
-        return CONFIG.format(port=port, rules="", tables="")
-    rules = folder / "rules"
-    rules.write_text(peer.rules)
-    given = f'acl = "{rules}"' if peer.rules else ""
-    return CONFIG.format(port=port, rules=given, tables=peer.config.format(other=other))
-
-
-async def _attack(client: OrdinaryClient, gateway: Process, task: list[str], outcome: Outcome, folder: Path) -> None:
+async def _attack(client: OrdinaryClient, gateway: Gateway, task: list[str], outcome: Outcome, folder: Path) -> None:
     """Runs the attacker beside the client, to the end of either."""
-    before_kb = _memory_kb(gateway)
-    argv = [sys.executable, "-m", "tools.lab.torture.attacks.kinds", *task]
-    attacker = Process("attacker", argv, folder / "attacker", {"PYTHONPATH": str(source_root())})
+    before_kb = gateway.status("VmRSS")
+    argv = python("tools.lab.torture.attacks.kinds", str(gateway.port), *task)
+    attacker = Process("attacker", argv, folder / "attacker")
     attacker.start()
     publishing = asyncio.create_task(_publish(client, gateway, outcome))
     ended = asyncio.create_task(asyncio.to_thread(attacker.ended))
     try:
         while not ended.done() and not publishing.done():
             await asyncio.wait([ended, publishing], timeout=SAMPLE_S, return_when=asyncio.FIRST_COMPLETED)
-            outcome.memory_mb = max(outcome.memory_mb, round((_memory_kb(gateway) - before_kb) * 1024 / 1e6, 1))
+            outcome.memory_mb = max(outcome.memory_mb, round((gateway.status("VmRSS") - before_kb) * 1024 / 1e6, 1))
         if ended.done() and ended.result()[0]:
             outcome.fault = "the attacker failed: " + " | ".join(ended.result()[1][-3:])
     finally:
@@ -148,7 +124,7 @@ async def _attack(client: OrdinaryClient, gateway: Process, task: list[str], out
             outcome.fault = f"the ordinary client noticed it: {error}"
 
 
-async def _publish(client: OrdinaryClient, gateway: Process, outcome: Outcome) -> None:
+async def _publish(client: OrdinaryClient, gateway: Gateway, outcome: Outcome) -> None:
     while True:
         sent_s, worked_s = time.monotonic(), _work_s(gateway)
         try:
@@ -160,17 +136,10 @@ async def _publish(client: OrdinaryClient, gateway: Process, outcome: Outcome) -
         await asyncio.sleep(PAUSE_S)
 
 
-def _work_s(gateway: Process) -> float:
+def _work_s(gateway: Gateway) -> float:
     """Returns the processor time of the gateway's threads. Raises OSError if it has ended."""
     threads = Path(f"/proc/{gateway.pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-
-def _memory_kb(gateway: Process) -> int:
-    for line in Path(f"/proc/{gateway.pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1])
-    raise ProcessFailed("the gateway has ended")
 
 
 def _line(outcome: Outcome) -> str:

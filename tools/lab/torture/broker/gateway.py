@@ -9,7 +9,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tools.cli.paths import source_root
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.lines import Ways
 from tools.lab.testing.ports import free_port
@@ -26,7 +25,7 @@ COMPLAINTS = re.compile(
 CONTEXT_LINES = 30  # of the log after a complaint
 
 
-class Gateway:
+class StormedGateway(Process):
     """A gateway whose files are in `folder`; `serial` are paths of serial ports."""
 
     def __init__(self, folder: Path, serial: list[str]) -> None:
@@ -35,29 +34,13 @@ class Gateway:
         own, own_key = map(str, authority.sign(USER, [USER]))
         ports = {kind: free_port() for kind in PORTS}
         self.ways = Ways(ports, {"unix": str(folder / "socket")}, str(authority.path), own, own_key)
-        self._log = folder / "gateway.log"
+        self._log_file = folder / "gateway.log"
         self._store = folder / "store"
         self._holdings = str(folder / "holdings")
         config = folder / "gateway.toml"
         config.write_text(_config(self.ways, server, server_key, serial))
-        self._process = Process(
-            "gateway",
-            [sys.executable, *WARNINGS, "-m", "tools.lab.torture.broker.holdings", str(config), self._holdings],
-            self._log,
-            {"PYTHONPATH": str(source_root())},
-        )
-
-    async def start(self) -> None:
-        """Raises ProcessFailed."""
-        self._process.start()
-        await asyncio.to_thread(self._process.says, "ready")
-
-    async def stop(self) -> None:
-        await asyncio.to_thread(self._process.stop)
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.running
+        argv = [sys.executable, *WARNINGS, "-m", "tools.lab.torture.broker.holdings", str(config), self._holdings]
+        super().__init__("gateway", argv, self._log_file, ready="ready")
 
     async def holdings(self) -> dict[str, Any]:
         """Returns the report of `holdings`. Raises OSError if the gateway has ended."""
@@ -76,7 +59,7 @@ class Gateway:
 
     def complaints(self) -> list[str]:
         """Returns the first line of its log that reports a failure, with the lines after it."""
-        lines = self._log.read_text(errors="replace").splitlines()
+        lines = self._log_file.read_text(errors="replace").splitlines()
         found = [place for place, line in enumerate(lines) if COMPLAINTS.search(line)]
         return ["\n".join(lines[place : place + CONTEXT_LINES]) for place in found[:1]]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tools.lab.testing.lines import Line, Lines, SerialEnd
-from tools.lab.torture.broker.gateway import Gateway
+from tools.lab.torture.broker.gateway import StormedGateway
 from tools.lab.torture.broker.packets import Pools
 from tools.lab.torture.broker.play import Play
 from tools.lab.torture.broker.run import cables, clean
@@ -19,8 +19,8 @@ async def replay(folder: Path, seed: int, number: int, say: Say) -> list[str]:
     """Plays one session of a storm against a gateway in an empty folder; returns the gateway's faults. Passes the
     packets of the smallest session that still fails to `say`. Raises ProcessFailed if the gateway does not start."""
     async with cables(folder, 1) as (near, far):
-        gateway = Gateway(folder, near)
-        await gateway.start()
+        gateway = StormedGateway(folder, near)
+        await gateway.up()
         stage = _Stage(gateway, far[0], Pools(seed))
         try:
             session = draw(stage.pools, seed, number)
@@ -33,14 +33,14 @@ async def replay(folder: Path, seed: int, number: int, say: Say) -> list[str]:
                     say(f"  {packet.hex()}")
         finally:
             stage.close()
-            await gateway.stop()
+            await gateway.down()
         return found + gateway.complaints()
 
 
 class _Stage:
     """A gateway on which sessions are played one after the other."""
 
-    def __init__(self, gateway: Gateway, serial: str, pools: Pools) -> None:
+    def __init__(self, gateway: StormedGateway, serial: str, pools: Pools) -> None:
         self.pools = pools
         self._gateway = gateway
         self._lines = Lines(gateway.ways)
@@ -48,7 +48,7 @@ class _Stage:
 
     async def play(self, session: StormSession) -> list[str]:
         found = await Play(session, self.pools).run(self._open)
-        if not self._gateway.is_alive:
+        if not self._gateway.running:
             return [*found, "the gateway's process has ended"]
         await clean(self._gateway)
         return found

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -11,12 +10,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tools.cli.paths import source_root
 from tools.lab.testing.client import Client, UnexpectedEvent
 from tools.lab.testing.lines import Lines
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, python
 from tools.lab.testing.serial_line import SerialLine
-from tools.lab.torture.broker.gateway import USER, Gateway
+from tools.lab.torture.broker.gateway import USER, StormedGateway
 from tools.lab.torture.broker.session import NUMBERS
 from tools.lab.torture.broker.storm import Report, Task
 from tools.lab.torture.broker.witness import WITNESS, Witness, WitnessFailed
@@ -62,8 +60,8 @@ async def torture(folder: Path, seed: int, packets: int, generators: int, say: S
     progress to `say` after each round. Raises ProcessFailed if the gateway does not start."""
     outcome = Outcome()
     async with cables(folder, generators) as (near, far):
-        gateway = Gateway(folder, near)
-        await gateway.start()
+        gateway = StormedGateway(folder, near)
+        await gateway.up()
         try:
             async with _witnessed(gateway, outcome) as witnesses:
                 site = _Site(gateway, far, seed, outcome)
@@ -75,9 +73,9 @@ async def torture(folder: Path, seed: int, packets: int, generators: int, say: S
         except (OSError, UnexpectedEvent) as error:
             outcome.violations.append(f"the gateway does not answer: {error!r}")
         finally:
-            if not gateway.is_alive:
+            if not gateway.running:
                 outcome.violations.append("the gateway's process has ended")
-            await gateway.stop()
+            await gateway.down()
         outcome.violations += gateway.complaints()
     return outcome
 
@@ -85,7 +83,7 @@ async def torture(folder: Path, seed: int, packets: int, generators: int, say: S
 class _Site:
     """A gateway that runs, and the generators against it."""
 
-    def __init__(self, gateway: Gateway, serial: list[str], seed: int, outcome: Outcome) -> None:
+    def __init__(self, gateway: StormedGateway, serial: list[str], seed: int, outcome: Outcome) -> None:
         self._gateway = gateway
         self._serial = serial
         self._seed = seed
@@ -111,13 +109,8 @@ class _Site:
 
     async def _generate(self, place: int, packets: int) -> Report:
         task = Task(list(self._gateway.ways), self._seed, self._next[place], packets, self._serial[place])
-        argv = [sys.executable, "-m", "tools.lab.torture.broker.storm", json.dumps(asdict(task))]
-        generator = Process("generator", argv, environment={"PYTHONPATH": str(source_root())})
-        generator.start()
-        try:
-            code, lines = await asyncio.to_thread(generator.ended)
-        finally:
-            generator.kill()
+        generator = Process("generator", python("tools.lab.torture.broker.storm", json.dumps(asdict(task))))
+        code, lines = await generator.to_end()
         if code:
             return Report(failures=[(task.first, f"its generator failed with exit code {code}: {lines[-1:]}")])
         return Report(**json.loads(lines[-1]))
@@ -149,7 +142,7 @@ def _grown(before: Counter[str], now: Counter[str]) -> dict[str, int]:
     return {kind: count for kind, count in (now - before).items() if count > FIRST_USED}
 
 
-async def clean(gateway: Gateway) -> None:
+async def clean(gateway: StormedGateway) -> None:
     """Ends all sessions but the witnesses', and removes all retained messages, with means that clients have."""
     lines = Lines(gateway.ways)
     held = await gateway.holdings()
@@ -189,7 +182,7 @@ async def cables(folder: Path, count: int) -> AsyncIterator[tuple[list[str], lis
 
 
 @asynccontextmanager
-async def _witnessed(gateway: Gateway, outcome: Outcome) -> AsyncIterator[list[asyncio.Task[None]]]:
+async def _witnessed(gateway: StormedGateway, outcome: Outcome) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Runs ordinary clients meanwhile; yields their tasks, which only end with a failure."""
     lines = Lines(gateway.ways)
     witnesses = {

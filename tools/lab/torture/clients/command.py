@@ -1,22 +1,17 @@
 """``holdfast torture clients``: common clients, and a gateway that is killed, stopped and cut off."""
 
-import asyncio
 import random
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tools.cli.failure import failing_on
-from tools.cli.paths import memory_folder
-from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.process import ProcessFailed
-from tools.lab.torture.clients.run import FAULTS, Outcome, run
+from tools.lab.torture.clients.run import FAULTS, ClientsOutcome, run
 
 
 def clients(
@@ -35,26 +30,20 @@ def clients(
     subscriber at QoS 2 does not show each once.
     """
     started = time.monotonic()
-    outcome = Outcome()
+    outcome = ClientsOutcome()
+
+    async def one(folder: Path, seed: int) -> None:
+        kinds = random.Random(seed).choices(FAULTS, k=faults)
+        await run(outcome, folder, seed, publishers, messages, kinds, subscribers)
+
     with failing_on(ProcessFailed, OSError, command="torture clients"):
-        for number in range(runs):
-            before = len(outcome.violations)
-            kinds = random.Random(seed + number).choices(FAULTS, k=faults)
-            with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-                asyncio.run(run(outcome, Path(folder), seed + number, publishers, messages, kinds, subscribers))
-            found = outcome.violations[before:] or ["holds"]
-            print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
-    more = asdict(outcome)
-    messages, lost, twice, violations = (more.pop(key) for key in ("messages", "lost", "stored_twice", "violations"))
-    judgement = Judgement(outcome.holds, seed, messages, lost, twice, None, violations, more)
-    end_judged("torture", "clients", judgement, time.monotonic() - started, _lines(outcome), as_json)
+        outcome.in_runs(runs, seed, one)
+    end_judged("torture", "clients", outcome.judgement(seed), time.monotonic() - started, _lines(outcome), as_json)
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
-    struck = ", ".join(f"{count} {fault}s" for fault, count in sorted(outcome.faults.items()))
-    yield f"{outcome.runs} runs with {outcome.publishers} publishers, {struck}"
-    yield f"{outcome.messages} messages at QoS 2; {outcome.lost} lost, {outcome.stored_twice} stored twice"
+def _lines(outcome: ClientsOutcome) -> Iterator[str]:
+    yield f"{outcome.runs} runs with {outcome.publishers} publishers, {outcome.struck_line()}"
+    yield f"{outcome.messages} messages at QoS 2; {outcome.lost} lost, {outcome.twice} stored twice"
     for name, figures in sorted(outcome.shown.items()):
         yield f"{name}: of {figures['messages']} not shown {figures['missing']}, again {figures['again']}"
-    yield "HOLDS" if outcome.holds else "DOES NOT HOLD"
-    yield from (f"  {violation}" for violation in outcome.violations)
+    yield from outcome.lines()

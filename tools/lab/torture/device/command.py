@@ -5,7 +5,6 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -15,13 +14,14 @@ import typer
 from tools.cli.failure import failing_on
 from tools.cli.paths import memory_folder
 from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find
-from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.mosquitto import MosquittoUnavailable
 from tools.lab.testing.process import ProcessFailed
-from tools.lab.torture.device.brokers import BROKERS, Commander, Reader
+from tools.lab.torture.custodians import CUSTODIANS, Reader
+from tools.lab.torture.device.commander import Commander
 from tools.lab.torture.device.kinds import KINDS
 from tools.lab.torture.device.life import Tormented
-from tools.lab.torture.device.outcome import Outcome, judge
+from tools.lab.torture.device.outcome import DeviceOutcome, judge
 
 BROKER_LIFE_S = (0.2, 1.0)
 COMMAND_PAUSE_S = 0.3  # at most
@@ -54,21 +54,18 @@ def device(
     with failing_on(*FAILURES, command="torture device"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
     seconds = time.monotonic() - started
-    more = asdict(outcome)
-    lost, twice, disorder, violations = (more.pop(key) for key in ("lost", "twice", "disorder", "violations"))
-    judgement = Judgement(outcome.holds, seed, outcome.stored, lost, twice, disorder, violations, more)
-    end_judged("torture", "device", judgement, seconds, _lines(outcome, seconds), as_json)
+    end_judged("torture", "device", outcome.judgement(seed), seconds, _lines(outcome, seconds), as_json)
 
 
-async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cuts: int, seed: int) -> Outcome:
+async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cuts: int, seed: int) -> DeviceOutcome:
     """Cuts power, lines and broker at least `cuts` times in all, then lets the devices finish in peace.
 
     Raises ProcessFailed, OSError or MosquittoUnavailable where the broker does not run.
     """
-    outcome = Outcome(broker_name, qos)
+    outcome = DeviceOutcome(broker=broker_name, qos=qos)
     chance = random.Random(seed)
-    broker = BROKERS[broker_name](folder)
-    await broker.start()
+    broker = CUSTODIANS[broker_name](folder, "")
+    await broker.up()
     try:
         reader = Reader(broker.port, qos)
         await asyncio.to_thread(reader.subscribe)
@@ -84,15 +81,15 @@ async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cut
             if qos == 2:
                 group.create_task(commander.run())
                 group.create_task(_command(commander, devices, random.Random(chance.getrandbits(64)), enough))
-            while outcome.broker_cuts + sum(device.cuts for device in devices) < cuts:
+            while outcome.struck["broker"] + sum(device.cuts for device in devices) < cuts:
                 await asyncio.sleep(chance.uniform(*BROKER_LIFE_S))
                 await broker.interrupt()
-                outcome.broker_cuts += 1
+                outcome.struck["broker"] += 1
             enough.set()
         await asyncio.gather(*(device.drain() for device in devices))
         judge(outcome, devices, await asyncio.to_thread(reader.read))
     finally:
-        await broker.stop()
+        await broker.down()
     return outcome
 
 
@@ -106,13 +103,14 @@ async def _command(commander: Commander, devices: list[Tormented], chance: rando
     commander.close()
 
 
-def _lines(outcome: Outcome, seconds: float) -> Iterator[str]:
+def _lines(outcome: DeviceOutcome, seconds: float) -> Iterator[str]:
+    struck = outcome.struck
     yield (
-        f"{outcome.cuts} cuts in {seconds:.1f} s: {outcome.power_cuts} of power, {outcome.line_cuts} of lines, "
-        f"{outcome.broker_cuts} of the broker ({outcome.broker}); it lost {outcome.session_losses} sessions"
+        f"{outcome.cuts} cuts in {seconds:.1f} s: {struck['power']} of power, {struck['line']} of lines, "
+        f"{struck['broker']} of the broker ({outcome.broker}); it lost {struck['session']} sessions"
     )
     yield (
-        f"QoS {outcome.qos}: {outcome.stored} messages stored; {outcome.lost} lost, {outcome.twice} twice, "
+        f"QoS {outcome.qos}: {outcome.messages} messages stored; {outcome.lost} lost, {outcome.twice} twice, "
         f"{outcome.disorder} out of order; {outcome.repeated} sent again"
     )
     yield f"{outcome.told} did not arrive, as their devices tell; {outcome.resent} came again after a lost session"
@@ -120,6 +118,4 @@ def _lines(outcome: Outcome, seconds: float) -> Iterator[str]:
         f"{outcome.commands} commands: {outcome.unanswered} unanswered, {outcome.answered_twice} answered twice; "
         f"{outcome.begun_anew} begun anew and {outcome.overtaken} sent out of order by the broker"
     )
-    yield "HOLDS" if outcome.holds else "DOES NOT HOLD"
-    for violation in outcome.violations:
-        yield f"  {violation}"
+    yield from outcome.lines()

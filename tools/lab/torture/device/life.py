@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 from tools.cli.flash.reader import read_store
@@ -40,7 +41,7 @@ class Tormented:
         self.kind = kind
         self.name = kind.name
         self.witness = Witness(self.name)
-        self.power_cuts = self.line_cuts = self.session_losses = 0
+        self.struck: Counter[str] = Counter()
         self.commands: list[str] = []
         self.excused: set[str] = set()
         self._vm = vm
@@ -70,7 +71,7 @@ class Tormented:
 
     @property
     def cuts(self) -> int:
-        return self.power_cuts + self.line_cuts
+        return self.struck["power"] + self.struck["line"]
 
     @property
     def unanswered(self) -> set[str]:
@@ -92,13 +93,13 @@ class Tormented:
         while not end.is_set():
             if self._chance.random() < OFFLINE:
                 await self._link.cut()
-                self.line_cuts += 1
+                self.struck["line"] += 1
                 await self._live()
                 await self._link.open()
                 continue
             if not self._link.break_is_ahead:
                 self._link.break_after(self._chance.randrange(1, LINE_BYTES_MAX))
-                self.line_cuts += 1
+                self.struck["line"] += 1
             await self._live()
             if self.kind.is_forgotten and self._chance.random() < LOSES_SESSION:
                 await self._lose_session()
@@ -134,7 +135,7 @@ class Tormented:
         code, lines = await end
         if code != POWER_CUT:
             self.witness.violations.append(f"{self.name} ended by itself, exit code {code}: {lines[-1:]}")
-        self.power_cuts += 1
+        self.struck["power"] += 1
 
     async def _moment(self, process: Process) -> None:
         moment_s, saying = self._chance.uniform(0, MOMENT_S), self._chance.choice(SAYINGS)
@@ -148,7 +149,7 @@ class Tormented:
         self.witness.has_subscribed = False  # so that no command is sent meanwhile
         while not await end_session(self._broker_port, self.name):
             await asyncio.sleep(LOOK_S)  # the broker was cut, perhaps after it had ended the session
-        self.session_losses += 1
+        self.struck["session"] += 1
         self.excused |= self.unanswered
         self.witness.begin_session()
         await self._link.open()

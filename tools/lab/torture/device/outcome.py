@@ -3,40 +3,30 @@
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 
 from tools.lab.torture.device.life import Tormented
 from tools.lab.torture.device.witness import command_of
+from tools.lab.torture.outcome import Outcome, named
 from wire.identity import decode_identity
 
-TOLD_MAX = 10  # messages by number
 
-
-@dataclass
-class Outcome:
-    """What was done to a broker and its devices, and what came of it; `violations` is empty where all holds."""
+@dataclass(kw_only=True)
+class DeviceOutcome(Outcome):
+    """What was done to a broker and its devices, and what came of the `messages` that devices stored."""
 
     broker: str
     qos: int
-    power_cuts: int = 0
-    line_cuts: int = 0
-    broker_cuts: int = 0
-    session_losses: int = 0  # not counted as cuts
-    stored: int = 0
     arrived: int = 0
     told: int = 0  # that did not arrive, and the device tells of them, as its configuration has it
-    lost: int = 0
     resent: int = 0  # that came again because they went out in a second session
-    twice: int = 0
-    disorder: int = 0
     commands: int = 0  # at QoS 2
     unanswered: int = 0
     answered_twice: int = 0
     begun_anew: int = 0  # commands that the broker sent again after their PUBREL, which the device cannot recognize
     overtaken: int = 0  # commands that the broker sent behind a later one, so that their answers are too late as well
     repeated: int = 0  # PUBLISH packets that a device sent again
-    violations: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
@@ -51,23 +41,22 @@ class Outcome:
 
     @property
     def cuts(self) -> int:
-        return self.power_cuts + self.line_cuts + self.broker_cuts
+        """The faults but lost sessions."""
+        return self.faults - self.struck["session"]
 
 
-def judge(outcome: Outcome, devices: list[Tormented], came: list[tuple[str, bytes]]) -> None:
+def judge(outcome: DeviceOutcome, devices: list[Tormented], came: list[tuple[str, bytes]]) -> None:
     """`came`: identity and payload of all that the broker holds, in its order."""
     for device in devices:
         own = [(identity, payload) for identity, payload in came if decode_identity(identity)[0] == device.name]
-        outcome.power_cuts += device.power_cuts
-        outcome.line_cuts += device.line_cuts
-        outcome.session_losses += device.session_losses
+        outcome.struck.update(device.struck)
         outcome.repeated += device.witness.repeated
         outcome.violations += device.witness.violations
         _judge_messages(outcome, device, [one for one in own if command_of(one[1]) is None])
         _judge_commands(outcome, device, dict(own))
 
 
-def _judge_messages(outcome: Outcome, device: Tormented, came: list[tuple[str, bytes]]) -> None:
+def _judge_messages(outcome: DeviceOutcome, device: Tormented, came: list[tuple[str, bytes]]) -> None:
     counts = Counter(identity for identity, _ in came)
     missing = device.stored() - counts.keys()
     told: set[str] = set()
@@ -81,17 +70,16 @@ def _judge_messages(outcome: Outcome, device: Tormented, came: list[tuple[str, b
     again = {identity: count - 1 for identity, count in counts.items()}
     outcome.resent += sum(again.pop(identity, 0) for identity in device.witness.resent)
     outcome.twice += sum(again.values())
-    outcome.stored += len(device.stored())
+    outcome.messages += len(device.stored())
     outcome.arrived += len(counts)
     outcome.told += len(told)
     outcome.lost += len(missing - told)
     outcome.disorder += count_disorder(counts)
-    outcome.violations += _told(device.name, "lost", missing - told)
-    if outcome.qos == 2:
-        outcome.violations += _told(device.name, "twice", {identity for identity, count in again.items() if count})
+    twice = [identity for identity, count in again.items() if count] if outcome.qos == 2 else []
+    outcome.violations += named(device.name, {"lost": _numbers(missing - told), "twice": _numbers(twice)})
 
 
-def _judge_commands(outcome: Outcome, device: Tormented, came: dict[str, bytes]) -> None:
+def _judge_commands(outcome: DeviceOutcome, device: Tormented, came: dict[str, bytes]) -> None:
     """Each command has one answer, a message with its own identity. The answers have the order of the commands."""
     told = [command_of(came[identity]) for identity in sorted(came, key=lambda one: decode_identity(one)[2])]
     answers = [command for command in told if command is not None and command not in device.witness.begun_anew]
@@ -127,11 +115,8 @@ def _told_gaps(payloads: Iterable[bytes], reasons: set[str]) -> list[tuple[int, 
     return told
 
 
-def _told(name: str, what: str, identities: set[str]) -> list[str]:
-    """One line to read, if there is something to report."""
-    seqs = [str(seq) for seq in sorted(decode_identity(identity)[2] for identity in identities)]
-    more = ["…"] if len(seqs) > TOLD_MAX else []
-    return [f"{name}, {what}: {', '.join(seqs[:TOLD_MAX] + more)}"] if seqs else []
+def _numbers(identities: Iterable[str]) -> list[int]:
+    return [decode_identity(identity)[2] for identity in identities]
 
 
 def count_disorder(came: Iterable[str]) -> int:

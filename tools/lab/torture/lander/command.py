@@ -1,22 +1,17 @@
 """``holdfast torture lander``: a lander behind mosquitto under kills, cuts and full disks; the tables must be exact."""
 
-import asyncio
 import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tools.cli.failure import failing_on
-from tools.cli.paths import memory_folder
-from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.mosquitto import INFLIGHT_RECOMMENDED, MosquittoUnavailable
 from tools.lab.testing.process import ProcessFailed
-from tools.lab.torture.lander.run import Run
+from tools.lab.torture.lander.run import LanderOutcome, run
 
 FAILURES = (MosquittoUnavailable, ProcessFailed, OSError)
 
@@ -40,17 +35,13 @@ def lander(
     def say(text: str) -> None:
         print(f"{time.monotonic() - started:7.1f} s  {text}", file=sys.stderr, flush=True)
 
-    run = Run(messages, kills, inflight, seed, say)
-    with failing_on(*FAILURES, command="torture lander"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-        asyncio.run(run.run(Path(folder)))
-    more = {"inflight": inflight, "struck": dict(sorted(run.struck.items()))}
-    judgement = Judgement(not run.violations, seed, run.messages, run.lost, run.twice, None, run.violations, more)
-    lines = _lines(judgement, run.struck)
-    end_judged("torture", "lander", judgement, time.monotonic() - started, lines, as_json)
+    outcome = LanderOutcome(inflight=inflight)
+    with failing_on(*FAILURES, command="torture lander"):
+        outcome.in_runs(1, seed, lambda folder, seed: run(outcome, folder, messages, kills, seed, say))
+    end_judged("torture", "lander", outcome.judgement(seed), time.monotonic() - started, _lines(outcome), as_json)
 
 
-def _lines(judgement: Judgement, struck: Counter[str]) -> Iterator[str]:
-    yield f"{judgement.messages} messages; {judgement.lost} lost, {judgement.twice} twice"
-    yield f"{sum(struck.values())} faults: " + ", ".join(f"{name} {count}" for name, count in sorted(struck.items()))
-    yield "HOLDS" if judgement.holds else "FAILS"
-    yield from (f"  {violation}" for violation in judgement.violations)
+def _lines(outcome: LanderOutcome) -> Iterator[str]:
+    yield f"{outcome.messages} messages; {outcome.lost} lost, {outcome.twice} twice"
+    yield outcome.struck_line()
+    yield from outcome.lines()

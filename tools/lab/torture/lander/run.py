@@ -4,130 +4,141 @@ counted."""
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 
 from tools.lab.torture.cloud.judge import read
 from tools.lab.torture.lander.site import Site
-from tools.lab.torture.uplink.publisher import EPOCH
+from tools.lab.torture.outcome import Outcome
+from tools.lab.torture.publisher import EPOCH
+from tools.lab.torture.strikes import Faults, Strike, strike_all
 
-KILLS = ("lander killed", "broker killed")
-FAULTS = (*KILLS, "broker stopped", "line cut")
 FULL_SHARE = 0.3
 """The share of faults at which the lander's disk is full: it strikes a lander that holds what it cannot land."""
 SETTLE_S = 120.0
 AFTER_SAVE_S = 0.5
 LOOK_S = 0.05
+FULL_S = 2.0  # at most, behind the fault
 
 Identity = tuple[str, int, int]
+Fault = Callable[[Site, random.Random], Awaitable[None]]
 
 
-class Run:
-    """One run. After `run`, the attributes say what came of it.
+@dataclass(kw_only=True)
+class LanderOutcome(Outcome):
+    """What came of the messages that mosquitto has acknowledged."""
 
-    Args:
-        messages: how many the publishers send together.
-        kills: how many faults kill the lander or the broker; half as many others come between them.
-        inflight: mosquitto's `max_inflight_messages`.
+    has_order: ClassVar[bool] = False
 
-    Attributes:
-        messages, lost, twice: how many identities were acknowledged, are missing, and are there twice.
-        struck: how often each fault struck.
-        violations: a sentence for each thing that was not as promised.
-    """
+    inflight: int
 
-    def __init__(self, messages: int, kills: int, inflight: int, seed: int, say: Callable[[str], None]) -> None:
-        self.messages = self.lost = self.twice = 0
-        self.struck: Counter[str] = Counter()
-        self.violations: list[str] = []
-        self._count = messages
-        self._inflight = inflight
-        self._chance = random.Random(seed)
-        self._say = say
-        faults = [
-            *(KILLS[place % 2] for place in range(kills)),
-            *(FAULTS[2 + place % 2] for place in range(kills // 2)),
-        ]
-        self._chance.shuffle(faults)
-        self._faults = faults
 
-    async def run(self, folder: Path) -> None:
-        """Tortures one lander. Raises ProcessFailed, MosquittoUnavailable, OSError."""
-        site = Site(folder, self._count, self._inflight, lambda: self._chance.uniform(0, AFTER_SAVE_S))
-        try:
-            await site.open()
-            await self._flow(site)
-            sent = {(sender.name, EPOCH, number) for sender in site.senders for number in set(sender.accepted)}
-            self.messages = len(sent)
-            self._say(f"{self.messages} messages are acknowledged, {sum(self.struck.values())} faults have struck")
-            await self._settle(site, sent)
-        finally:
-            await site.close()
-        await self._judge(site, sent)
+async def _kill_lander(site: Site, _: random.Random) -> None:
+    await asyncio.to_thread(site.lander.kill)
+    site.lander.start()
 
-    async def _flow(self, site: Site) -> None:
-        for sender in site.senders:
-            sender.allow(sender.count)
-        shares = sorted(self._chance.uniform(0.02, 0.95) for _ in self._faults)
-        running = [asyncio.create_task(sender.run()) for sender in site.senders]
-        try:
-            for share, fault in zip(shares, self._faults, strict=True):
-                while site.accepted < share * self._count:
-                    await asyncio.sleep(LOOK_S)
-                await self._strike(site, fault)
-            await asyncio.gather(*running)
-        finally:
-            for task in running:
-                task.cancel()
 
-    async def _strike(self, site: Site, fault: str) -> None:
-        is_full = self._chance.random() < FULL_SHARE
-        if is_full:
-            site.fill_disk()
-            await asyncio.sleep(self._chance.uniform(0, 2 * LOOK_S))
-        match fault:
-            case "lander killed":
-                await site.restart_lander()
-            case "line cut":
-                await site.cut_line()
-            case _:
-                await site.restart_broker(is_killed=fault == "broker killed")
-        self.struck[f"{fault}, disk full" if is_full else fault] += 1
-        if is_full:
-            await asyncio.sleep(self._chance.uniform(0, 2))
-            site.free_disk()
+async def _kill_broker(site: Site, chance: random.Random) -> None:
+    """mosquitto acknowledges before it writes, and forgets a QoS 2 message whose handshake ends after its restart. So
+    the publishers end what they have begun, and mosquitto saves: it loses nothing that it has acknowledged to them.
+    The lander meanwhile goes on, and mosquitto forgets what the lander acknowledges behind the save."""
+    async with site.away():
+        await asyncio.to_thread(site.broker.save)
+        await asyncio.sleep(chance.uniform(0, AFTER_SAVE_S))
+        await asyncio.to_thread(site.broker.kill)
+        site.broker.start()
 
-    async def _settle(self, site: Site, sent: set[Identity]) -> None:
-        """Waits until all has landed, or nothing more lands."""
-        loop = asyncio.get_running_loop()
-        known: set[Path] = set()
-        missing = set(sent)
-        last = loop.time()
-        while loop.time() - last < SETTLE_S:
-            for path in set(site.landing.glob("[!.]*.json")) - known:
-                known.add(path)
-                missing -= await asyncio.to_thread(_identities, path.with_suffix(".parquet"))
-                last = loop.time()
-            if not missing:
-                self._say(f"all of them are in {len(known)} landing files")
-                return
-            await asyncio.sleep(LOOK_S)
-        self.lost = len(missing)
-        self.violations.append(
-            f"{self.lost} messages have not landed, and nothing more in {SETTLE_S:.0f} s: {site.lander.lines[-3:]}"
-        )
 
-    async def _judge(self, site: Site, sent: set[Identity]) -> None:
-        self._say("the job takes the landing files in")
-        code, lines = await site.ingest()
-        if code:
-            self.violations.append(f"the job ends with {code}: {lines[-1:]}")
+async def _stop_broker(site: Site, _: random.Random) -> None:
+    async with site.away():
+        await site.broker.interrupt()
+
+
+async def _cut_line(site: Site, _: random.Random) -> None:
+    await site.far.cut()
+    await site.far.open()
+
+
+def _on_full_disk(fault: Fault) -> Fault:
+    async def strike(site: Site, chance: random.Random) -> None:
+        site.lander.limit_files(0)
+        await asyncio.sleep(chance.uniform(0, 2 * LOOK_S))
+        await fault(site, chance)
+        await asyncio.sleep(chance.uniform(0, FULL_S))
+        site.lander.limit_files(-1)
+
+    return strike
+
+
+KILLS: dict[str, Fault] = {"lander killed": _kill_lander, "broker killed": _kill_broker}
+OTHERS: dict[str, Fault] = {"broker stopped": _stop_broker, "line cut": _cut_line}
+FULL = ", disk full"
+PLAIN = KILLS | OTHERS
+FAULTS: Faults[Site] = PLAIN | {name + FULL: _on_full_disk(fault) for name, fault in PLAIN.items()}
+
+
+def draw(seed: int, kills: int, messages: int) -> list[Strike]:
+    """Draws faults in their order: `kills` of the lander and the broker in turn, and half as many others between."""
+    chance = random.Random(seed)
+    kinds = [(*KILLS,)[place % 2] for place in range(kills)] + [(*OTHERS,)[place % 2] for place in range(kills // 2)]
+    chance.shuffle(kinds)
+    places = sorted(round(messages * chance.uniform(0.02, 0.95)) for _ in kinds)
+    return [
+        Strike(at, kind + FULL if chance.random() < FULL_SHARE else kind, chance.getrandbits(32))
+        for at, kind in zip(places, kinds, strict=True)
+    ]
+
+
+async def run(
+    outcome: LanderOutcome, folder: Path, messages: int, kills: int, seed: int, say: Callable[[str], None]
+) -> None:
+    """Tortures one lander, and adds what came of it. Raises ProcessFailed, MosquittoUnavailable, OSError."""
+    site = Site(folder, messages, outcome.inflight)
+    try:
+        await site.open()
+        async with asyncio.TaskGroup() as group:
+            for publisher in site.publishers:
+                group.create_task(publisher.run())
+            await strike_all(outcome, site, FAULTS, draw(seed, kills, messages), messages)
+        sent = {(one.name, EPOCH, number) for one in site.publishers for number in one.accepted}
+        outcome.messages = len(sent)
+        say(f"{outcome.messages} messages are acknowledged, {outcome.faults} faults have struck")
+        await _settle(outcome, site, sent, say)
+    finally:
+        await site.close()
+    outcome.violations += site.violations
+    say("the job takes the landing files in")
+    code, lines = await site.ingest()
+    if code:
+        outcome.violations.append(f"the job ends with {code}: {lines[-1:]}")
+        return
+    outcome.lost, outcome.twice, found = judge(sent, map(_identity, read(site.tables, "bronze_messages")))
+    outcome.violations += found
+
+
+async def _settle(outcome: Outcome, site: Site, sent: Set[Identity], say: Callable[[str], None]) -> None:
+    """Waits until all has landed, or nothing more lands."""
+    loop = asyncio.get_running_loop()
+    known: set[Path] = set()
+    missing = set(sent)
+    last = loop.time()
+    while loop.time() - last < SETTLE_S:
+        for path in set(site.landing.glob("[!.]*.json")) - known:
+            known.add(path)
+            missing -= await asyncio.to_thread(_identities, path.with_suffix(".parquet"))
+            last = loop.time()
+        if not missing:
+            say(f"all of them are in {len(known)} landing files")
             return
-        self.lost, self.twice, found = judge(sent, map(_identity, read(site.tables, "bronze_messages")))
-        self.violations += found
+        await asyncio.sleep(LOOK_S)
+    outcome.lost = len(missing)
+    outcome.violations.append(
+        f"{outcome.lost} messages have not landed, and nothing more in {SETTLE_S:.0f} s: {site.lander.lines[-3:]}"
+    )
 
 
 def judge(sent: Set[Identity], rows: Iterable[Identity]) -> tuple[int, int, list[str]]:

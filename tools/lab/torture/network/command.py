@@ -1,19 +1,14 @@
 """``holdfast torture network``: gateways that subscribe for each other under faults; the count must be right."""
 
-import asyncio
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tools.cli.failure import failing_on
-from tools.cli.paths import memory_folder
-from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
+from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.mosquitto import MosquittoUnavailable
 from tools.lab.testing.nats import NatsUnavailable
 from tools.lab.testing.process import ProcessFailed
@@ -21,26 +16,18 @@ from tools.lab.testing.rabbitmq import RabbitMqUnavailable
 from tools.lab.torture.network import foreign
 from tools.lab.torture.network.faults import FAULTS
 from tools.lab.torture.network.foreign import Over
-from tools.lab.torture.network.oracle import Outcome
+from tools.lab.torture.network.oracle import NetworkOutcome
 from tools.lab.torture.network.run import run
+from tools.lab.torture.strikes import fault_option
 
-COUNTED = ("messages", "lost", "twice", "disorder", "violations")
 FAILURES = (MosquittoUnavailable, NatsUnavailable, RabbitMqUnavailable, ProcessFailed, OSError)
-
-
-def _known(names: list[str]) -> list[str]:
-    if unknown := set(names) - set(FAULTS):
-        raise typer.BadParameter(f"{', '.join(sorted(unknown))}: expected some of {', '.join(FAULTS)}")
-    return names
 
 
 def network(
     runs: Annotated[int, typer.Option(min=1, help="How many runs, each with a new network.")] = 100,
     messages: Annotated[int, typer.Option(min=100, help="How many messages in each run.")] = 1_500,
     faults: Annotated[int, typer.Option(min=1, max=100, help="How many faults in each run.")] = 10,
-    fault: Annotated[
-        list[str] | None, typer.Option(callback=lambda names: _known(names or []), help="Only this fault.")
-    ] = None,
+    fault: Annotated[list[str] | None, fault_option(FAULTS)] = None,
     no_broker: Annotated[bool, typer.Option("--no-broker", help="No mosquitto is in the middle of a network.")] = False,
     over: Annotated[
         Over | None, typer.Option(help="Two gateways with this system between them, instead of a network.")
@@ -57,27 +44,21 @@ def network(
     if not kinds:
         raise typer.BadParameter("restart needs the mosquitto that --no-broker leaves out", param_hint="--fault")
     started = time.monotonic()
-    outcome = Outcome()
+    outcome = NetworkOutcome()
+
+    async def one(folder: Path, seed: int) -> None:
+        if over is None:
+            await run(outcome, folder, seed, faults, messages, kinds, not no_broker)
+        else:
+            await foreign.run(outcome, folder, seed, faults, messages, over)
+
     with failing_on(*FAILURES, command="torture network"):
-        for number in range(runs):
-            before = len(outcome.violations)
-            with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
-                if over is None:
-                    work = run(outcome, Path(folder), seed + number, faults, messages, kinds, not no_broker)
-                else:
-                    work = foreign.run(outcome, Path(folder), seed + number, faults, messages, over)
-                asyncio.run(work)
-            found = outcome.violations[before:] or ["holds"]
-            print(f"run {number + 1} of {runs}: {'; '.join(found)}", file=sys.stderr)
-    more = asdict(outcome)
-    messages, lost, twice, disorder, violations = (more.pop(key) for key in COUNTED)
-    judgement = Judgement(outcome.holds, seed, messages, lost, twice, disorder, violations, more)
-    end_judged("torture", "network", judgement, time.monotonic() - started, _lines(outcome), as_json)
+        outcome.in_runs(runs, seed, one)
+    end_judged("torture", "network", outcome.judgement(seed), time.monotonic() - started, _lines(outcome), as_json)
 
 
-def _lines(outcome: Outcome) -> Iterator[str]:
-    yield f"{outcome.runs} runs, {outcome.faults} faults:"
-    yield ", ".join(f"{name} {count}" for name, count in sorted(outcome.struck.items()))
+def _lines(outcome: NetworkOutcome) -> Iterator[str]:
+    yield f"{outcome.runs} runs, {outcome.struck_line()}"
     yield (
         f"{outcome.messages} messages for subscribers; {outcome.lost} lost, {outcome.twice} twice, "
         f"{outcome.disorder} out of order, {outcome.untyped} missing without a range, {outcome.foreign} not for them"
@@ -85,5 +66,4 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     yield f"{outcome.typed} missing with a range, where a link was active-passive; {outcome.marked} came again at QoS 1"
     if outcome.rerouted:
         yield f"{outcome.rerouted} were overtaken in runs in which a circle changed the way of messages"
-    yield "HOLDS" if outcome.holds else "FAILS"
-    yield from (f"  {violation}" for violation in outcome.violations)
+    yield from outcome.lines()

@@ -2,22 +2,19 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
 
 from tools.lab.testing.network_link import NetworkLink
+from tools.lab.torture import faults
 from tools.lab.torture.network.plan import Plan
 from tools.lab.torture.network.site import Site
+from tools.lab.torture.strikes import Faults, faults_in
 
-NEVER_S = 3600.0
-FLAPS = (1, 4)
 CUT_BYTES_MAX = 20_000
 DOWN_S = (0.02, 0.2)
 AWAY_S = (0.2, 1.5)
 SILENT_S = (0.2, 2.5)  # the keep alive of routes is 1 s
 KILL_AFTER_S = (0, 0.05)  # from the first of the messages that flow meanwhile
 CIRCLE_S = (0.5, 2.0)
-
-Fault = Callable[[Site, random.Random], Awaitable[None]]
 
 
 def _a_line(site: Site, chance: random.Random) -> NetworkLink | None:
@@ -29,31 +26,20 @@ def _a_line(site: Site, chance: random.Random) -> NetworkLink | None:
 async def cut(site: Site, chance: random.Random) -> None:
     """A line breaks after any byte, several times in a row."""
     line = _a_line(site, chance)
-    if line is None:
-        return
-    for _ in range(chance.randint(*FLAPS)):
-        line.break_after(chance.randint(1, CUT_BYTES_MAX))
-        await asyncio.sleep(chance.uniform(*DOWN_S))
-        line.break_after(None)
-        await line.cut()
-        await asyncio.sleep(chance.uniform(*DOWN_S))
-        await line.open()
+    if line is not None:
+        await faults.flap(line, chance, CUT_BYTES_MAX, DOWN_S)
 
 
 async def silence(site: Site, chance: random.Random) -> None:
     """Nothing comes through a line in one direction or in both, and no connection ends: it is half open."""
     line = _a_line(site, chance)
     if line is not None:
-        await line.slow(chance.uniform(*SILENT_S), NEVER_S, ways=chance.choice(((True,), (False,), (True, False))))
+        await faults.hush(line, chance, SILENT_S)
 
 
 async def kill(site: Site, chance: random.Random) -> None:
     """A gateway is killed (SIGKILL), and starts again."""
-    gateway = chance.choice(site.gateways)
-    await asyncio.sleep(chance.uniform(*KILL_AFTER_S))
-    gateway.kill()
-    await asyncio.sleep(chance.uniform(*DOWN_S))
-    await gateway.start()
+    await faults.kill(chance.choice(site.gateways), chance, DOWN_S, KILL_AFTER_S)
 
 
 async def away(site: Site, chance: random.Random) -> None:
@@ -106,14 +92,10 @@ async def circle(site: Site, chance: random.Random) -> None:
 async def restart(site: Site, chance: random.Random) -> None:
     """The ordinary broker is stopped and started. It acknowledges before it writes, so it is not killed."""
     assert site.broker is not None
-    await asyncio.to_thread(site.broker.stop)
-    await asyncio.sleep(chance.uniform(*DOWN_S))
-    site.broker.start()
+    await faults.restart(site.broker, chance, DOWN_S)
 
 
-FAULTS: dict[str, Fault] = {
-    fault.__name__: fault for fault in (cut, silence, kill, away, come, leave, failover, circle, restart)
-}
+FAULTS: Faults[Site] = faults_in(globals())
 
 
 def possible(plan: Plan, kinds: list[str]) -> list[str]:

@@ -18,16 +18,16 @@ from tools.lab.testing.client import Client
 from tools.lab.testing.nats import NatsServer
 from tools.lab.testing.process import ProcessFailed
 from tools.lab.testing.rabbitmq import RabbitMq
-from tools.lab.torture.network.oracle import Outcome
-from tools.lab.torture.network.site import Gateway
-from tools.lab.torture.uplink.publisher import MARKERS, TOPIC, Publisher
-from tools.lab.torture.uplink.run import complaints
+from tools.lab.torture.network.oracle import NetworkOutcome
+from tools.lab.torture.network.site import new_gateway
+from tools.lab.torture.outcome import named
+from tools.lab.torture.publisher import MARKERS, TOPIC, Publisher
+from tools.lab.torture.strikes import Strike, told_strikes
 
 RUN_DEADLINE_S = 300.0
 PUBLISHERS = 3
 STREAM, PROJECT, QUEUE = "TORTURE", "torture", "/queue/torture"
 LAST = "last"
-TOLD_MAX = 10  # messages by number
 ROUTE = """\
 [[route]]
 kind = "{kind}"
@@ -71,7 +71,7 @@ class _Site:
     def __init__(self, folder: Path, over: Over) -> None:
         self.over = over
         self.server: Server = NatsServer(folder / "nats") if over is Over.NATS else RabbitMq(folder / "rabbitmq")
-        self.gateways = [Gateway(folder, 0), Gateway(folder, 1)]
+        self.gateways = [new_gateway(folder, number) for number in (0, 1)]
         keys = {"kind": over.value, "url": self.server.url, "project": PROJECT, "more": ""}
         if over is Over.AMQP:
             keys["more"] = LOGIN
@@ -92,7 +92,7 @@ class _Site:
             await client.jetstream().add_stream(name=STREAM, subjects=[f"{PROJECT}.>"])
             await client.close()
         for gateway in self.gateways:
-            await gateway.start()
+            await gateway.up()
         reader = await self.reader()
         await reader.subscribe(f"{TOPIC}/#", f"{LAST}/#")
         await reader.disconnect()
@@ -110,7 +110,7 @@ class _Site:
         if is_server:
             self.server.start()
         for gateway in killed:
-            await gateway.start()
+            await gateway.up()
 
     async def stored(self) -> Counter[str]:
         """How often the stream has each payload."""
@@ -127,18 +127,18 @@ class _Site:
 
     async def close(self) -> None:
         for gateway in self.gateways:
-            await asyncio.to_thread(gateway.process.stop)
+            await gateway.down()
         await asyncio.to_thread(self.server.close if isinstance(self.server, RabbitMq) else self.server.kill)
 
 
-async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, over: Over) -> None:
+async def run(outcome: NetworkOutcome, folder: Path, seed: int, faults: int, messages: int, over: Over) -> None:
     """Tortures one export and import, and adds what came of it. Raises NatsUnavailable, RabbitMqUnavailable,
     ProcessFailed and OSError if it cannot begin."""
     chance = random.Random(seed)
     site = _Site(folder, over)
     each = messages // PUBLISHERS
     publishers = [Publisher(f"p{number}", site.gateways[0].port, 1, each) for number in range(PUBLISHERS)]
-    strikes = [(chance.randrange(1, each), chance.choice(list(FAULTS))) for _ in range(faults)]
+    strikes = sorted(Strike(chance.randrange(1, each), chance.choice(list(FAULTS)), 0) for _ in range(faults))
     violations: list[str] = []
     came: Counter[str] = Counter()
     try:
@@ -147,11 +147,10 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
             async with asyncio.TaskGroup() as group:
                 for publisher in publishers:
                     group.create_task(publisher.run())
-                for at, fault in sorted(strikes):
-                    await _publish(publishers, at)
-                    await site.strike(fault)
-                    outcome.faults += 1
-                    outcome.struck[fault] = outcome.struck.get(fault, 0) + 1
+                for strike in strikes:
+                    await _publish(publishers, strike.at)
+                    await site.strike(strike.fault)
+                    outcome.struck[strike.fault] += 1
                 await _publish(publishers, each)
             wanted = {publisher.payload(number).decode() for publisher in publishers for number in publisher.accepted}
             came = await _read(site, wanted)
@@ -166,10 +165,8 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
         await site.close()
     judge(outcome, publishers, came, violations)
     if not violations:
-        violations += [one for gateway in site.gateways for one in complaints(gateway.log())[:1]]
-    told = ", ".join(f"{fault} at {at}" for at, fault in sorted(strikes))
-    outcome.runs += 1
-    outcome.violations += [f"--seed {seed}: {one} ({told})" for one in violations]
+        violations += [one for gateway in site.gateways for one in gateway.complaints()]
+    outcome.violations += [f"--seed {seed}: {one} ({told_strikes(strikes)})" for one in violations]
 
 
 async def _publish(publishers: list[Publisher], limit: int) -> None:
@@ -197,7 +194,7 @@ async def _read(site: _Site, wanted: set[str]) -> Counter[str]:
     return came
 
 
-def judge(outcome: Outcome, publishers: list[Publisher], came: Counter[str], violations: list[str]) -> None:
+def judge(outcome: NetworkOutcome, publishers: list[Publisher], came: Counter[str], violations: list[str]) -> None:
     """Counts what came of the messages that the gateway has accepted, and adds a sentence for what was not right."""
     for publisher in publishers:
         outcome.messages += len(publisher.accepted)
@@ -206,7 +203,4 @@ def judge(outcome: Outcome, publishers: list[Publisher], came: Counter[str], vio
         twice = sorted(number for number, count in counts.items() if count > 1)
         outcome.lost += len(lost)
         outcome.twice += sum(counts[number] - 1 for number in twice)
-        for what, numbers in (("lost", lost), ("twice", twice)):
-            if numbers:
-                told = ", ".join(map(str, numbers[:TOLD_MAX]))
-                violations.append(f"{len(numbers)} of {publisher.name} {what}: {told}")
+        violations += named(publisher.name, {"lost": lost, "twice": twice})

@@ -2,23 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tools.lab.torture.network.plan import PASSIVE, Link
 from tools.lab.torture.network.site import Gap, Site
 from tools.lab.torture.network.subscriber import Came, Subscriber
-from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, Publisher
-from tools.lab.torture.uplink.run import complaints, overtaken_in
+from tools.lab.torture.outcome import Outcome, named
+from tools.lab.torture.publisher import EPOCH, MARKERS, Publisher
+from tools.lab.torture.uplink.run import overtaken
 
-TOLD_MAX = 10  # messages by number
 
-
-@dataclass
-class Outcome:
-    """What came of the messages of all runs; `violations` is empty where all holds.
+@dataclass(kw_only=True)
+class NetworkOutcome(Outcome):
+    """What came of the messages of all runs; `messages` had to come to a subscriber, added up over the subscribers.
 
     Attributes:
-        messages: how many had to come to a subscriber, added up over the subscribers.
         untyped: how many did not come, where that is allowed, and no range says why.
         typed: how many did not come, where that is allowed, and a range says why.
         marked: how many came again, where that is allowed.
@@ -26,30 +24,22 @@ class Outcome:
         foreign: how many came to a subscriber that should not have them.
     """
 
-    runs: int = 0
-    faults: int = 0
-    struck: dict[str, int] = field(default_factory=dict)
-    messages: int = 0
-    lost: int = 0
-    twice: int = 0
-    disorder: int = 0
     untyped: int = 0
     typed: int = 0
     marked: int = 0
     rerouted: int = 0
     foreign: int = 0
-    violations: list[str] = field(default_factory=list)
 
     @property
     def holds(self) -> bool:
-        return not (self.lost or self.twice or self.disorder or self.untyped or self.foreign or self.violations)
+        return super().holds and not (self.untyped or self.foreign)
 
 
-def judge(outcome: Outcome, site: Site, gaps: list[Gap]) -> list[str]:
+def judge(outcome: NetworkOutcome, site: Site, gaps: list[Gap]) -> list[str]:
     """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
     found = list(site.violations)
     for gateway in site.gateways:
-        found += complaints(gateway.log())[:1]
+        found += gateway.complaints()
     for subscriber in site.subscribers:
         sources = site.sources(subscriber)
         names = {publisher.name for publisher in sources}
@@ -65,7 +55,7 @@ def judge(outcome: Outcome, site: Site, gaps: list[Gap]) -> list[str]:
 
 
 def _judge_one(
-    outcome: Outcome, site: Site, subscriber: Subscriber, publisher: Publisher, gaps: list[Gap]
+    outcome: NetworkOutcome, site: Site, subscriber: Subscriber, publisher: Publisher, gaps: list[Gap]
 ) -> Iterator[str]:
     """Judges what one subscriber got of one publisher."""
     came = [one for one in subscriber.came if one.origin == publisher.name and not _is_marker(one)]
@@ -80,8 +70,7 @@ def _judge_one(
     allowed, twice = _again(site, subscriber, publisher, came)
     disorder = []
     if None not in way:  # mosquitto lets new messages overtake waiting ones
-        accepted = [(publisher.name, number) for number in publisher.accepted]
-        disorder = [number for _, number in overtaken_in(accepted, [(publisher.name, one) for one in numbers], 1)]
+        disorder = overtaken(publisher, numbers)
     if site.has_changed_ways and way:
         outcome.rerouted += len(disorder)
         disorder = []
@@ -94,13 +83,10 @@ def _judge_one(
     outcome.marked += len(allowed)
     outcome.disorder += len(disorder)
     outcome.foreign += len(wrong)
-    where = f"of {publisher.name} at {subscriber.name} ({_told_way(site, subscriber, publisher)})"
+    where = f"{publisher.name} at {subscriber.name} ({_told_way(site, subscriber, publisher)})"
     kinds = {"lost": lost, "missing without a range": untyped, "twice": twice, "overtaken": disorder}
     kinds["changed"] = [one.number for one in wrong]
-    for kind, some in kinds.items():
-        if some:
-            more = ", …" if len(some) > TOLD_MAX else ""
-            yield f"{len(some)} {where} {kind}: {', '.join(map(str, some[:TOLD_MAX]))}{more}"
+    yield from named(where, kinds)
 
 
 def expected_of(subscriber: Subscriber, publisher: Publisher, came: list[int]) -> list[int]:

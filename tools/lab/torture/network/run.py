@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.network.faults import FAULTS, possible
-from tools.lab.torture.network.oracle import Outcome, judge, late
+from tools.lab.torture.network.oracle import NetworkOutcome, judge, late
 from tools.lab.torture.network.plan import Plan, draw
 from tools.lab.torture.network.site import Site
-from tools.lab.torture.uplink.strikes import Strike, draw_strikes, strike_all
+from tools.lab.torture.strikes import Strike, draw_strikes, strike_all, told_strikes
 
 RUN_DEADLINE_S = 180.0
 LATE_S, LATE_EVERY_S = 10.0, 0.1
@@ -26,7 +26,7 @@ def drawn(seed: int, faults: int, messages: int, kinds: list[str], has_broker: b
 
 
 async def run(
-    outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str], has_broker: bool
+    outcome: NetworkOutcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str], has_broker: bool
 ) -> None:
     """Tortures one network, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if it
     cannot begin."""
@@ -47,10 +47,8 @@ async def run(
         site.violations += [str(error) for error in failed.exceptions]
     finally:
         await site.close()
-    outcome.runs += 1
-    found = judge(outcome, site, [gap for gateway in site.gateways for gap in gateway.gaps()])
-    told = ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
-    outcome.violations += [f"--seed {seed}: {fault} ({told})" for fault in found]
+    found = judge(outcome, site, site.gaps())
+    outcome.violations += [f"--seed {seed}: {fault} ({told_strikes(strikes)})" for fault in found]
 
 
 async def _complete(site: Site) -> None:

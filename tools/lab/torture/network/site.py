@@ -3,20 +3,16 @@
 import asyncio
 import contextlib
 import random
-import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.lab.demo.site import holdfast
 from tools.lab.testing.client import Client, UnexpectedEvent
+from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
 from tools.lab.torture.network.plan import Link, Plan
 from tools.lab.torture.network.subscriber import PROBE, Subscriber
-from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, TOPIC, Publisher
+from tools.lab.torture.publisher import EPOCH, MARKERS, TOPIC, Publisher
 from wire.errors import WireError
 
 PUBLISHERS = (2, 4)
@@ -24,17 +20,6 @@ DURABLE = (2, 4)
 PROBE_EVERY_S, PROBE_DEADLINE_S = 0.1, 30.0
 MARKER_DEADLINE_S = 60.0
 RULES = "".join(f"allow * {rule}\n" for rule in ("connect *", "identify *", "neighbour *", "publish,subscribe #"))
-CONFIG = """\
-name = "{name}"
-acl = "rules"
-[store]
-path = "store"
-[limits]
-session_expiry_max_s = 4294967295
-[[listener]]
-kind = "tcp"
-port = {port}
-"""
 ALL = f'["{TOPIC}/#", "{MARKERS}/#"]'
 SUMMARY = f"[network]\nsummary = {ALL}\n"
 NEIGHBOUR = """\
@@ -63,48 +48,11 @@ class Gap(NamedTuple):
     last: int
 
 
-class Gateway:
-    """One gateway of the network, in a folder of its own."""
-
-    def __init__(self, folder: Path, number: int) -> None:
-        self.name = f"g{number}"
-        self.port = free_port()
-        self.kills = 0
-        self._folder = folder / self.name
-        self._folder.mkdir()
-        (self._folder / "rules").write_text(RULES)
-        config = self._folder / "gateway.toml"
-        self.process = Process(self.name, holdfast("gateway", "run", "--config", str(config)), self._log)
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "log"
-
-    def configure(self, tables: str) -> None:
-        """Writes its configuration, with the tables of its links."""
-        (self._folder / "gateway.toml").write_text(CONFIG.format(name=self.name, port=self.port) + tables)
-
-    async def start(self) -> None:
-        """Starts it on the store that it has. Raises ProcessFailed."""
-        self.process.start()
-        await asyncio.to_thread(self.process.says, "ready")
-
-    def kill(self) -> None:
-        """Kills it (SIGKILL)."""
-        self.kills += 1
-        self.process.kill()
-
-    def gaps(self) -> list[Gap]:
-        """Returns what the store of the gateway, which does not run, says was dropped."""
-        with contextlib.closing(
-            sqlite3.connect(f"file:{self._folder}/store/messages.sqlite?mode=ro", uri=True)
-        ) as file:
-            rows = file.execute("SELECT reason, origin, first, last FROM dropped WHERE epoch = ?", (EPOCH,))
-            return [Gap(*row) for row in rows]
-
-    def log(self) -> Iterator[str]:
-        """Returns its log."""
-        yield from self._log.read_text(errors="replace").splitlines()
+def new_gateway(folder: Path, number: int) -> Gateway:
+    """Returns a gateway of the network, with a folder of its own."""
+    name = f"g{number}"
+    (folder / name).mkdir()
+    return Gateway(folder / name, name=name, rules=RULES)
 
 
 class Site:
@@ -126,7 +74,7 @@ class Site:
 
     def __init__(self, folder: Path, plan: Plan, messages: int, chance: random.Random) -> None:
         self.plan = plan
-        self.gateways = [Gateway(folder, number) for number in range(plan.count)]
+        self.gateways = [new_gateway(folder, number) for number in range(plan.count)]
         self.lines = {link: [self._line(link.dialled) for _ in range(1 + link.is_double)] for link in plan.links}
         self.broker = Mosquitto(folder) if plan.between else None
         self.broker_lines: list[NetworkLink] = []
@@ -163,9 +111,9 @@ class Site:
                 await line.open()
         for number, gateway in enumerate(self.gateways):
             gateway.configure(self._tables(number))
-            gateway.process.start()
+            gateway.start()
         for gateway in self.gateways:
-            await asyncio.to_thread(gateway.process.says, "ready")
+            await asyncio.to_thread(gateway.wait_ready)
         count = self._chance.randint(*DURABLE)
         await asyncio.gather(*(self.subscribe(self._chance, is_durable=True) for _ in range(count)))
 
@@ -243,12 +191,17 @@ class Site:
             has_ended.set()
             await publishing
 
-    async def start_ended(self, fault: str) -> None:
+    async def revive(self, fault: str) -> None:
         """Starts each gateway again that has ended by itself in a fault, and notes it as a violation."""
         for gateway in self.gateways:
-            if not gateway.process.running:
+            if not gateway.running:
                 self.violations.append(f"{gateway.name} has ended by itself, in {fault}")
-                await gateway.start()
+                await gateway.up()
+
+    def gaps(self) -> list[Gap]:
+        """Returns what the stores of the gateways, which do not run, say was dropped."""
+        query = "SELECT reason, origin, first, last FROM dropped WHERE epoch = ?"
+        return [Gap(*row) for gateway in self.gateways for row in gateway.select(query, EPOCH)]
 
     async def drained(self) -> None:
         """Returns when a marker of each publisher has come to each subscriber, behind all else; notes what has not."""
@@ -286,11 +239,11 @@ class Site:
         if self._tasks:
             await asyncio.wait(self._tasks)
         for gateway in self.gateways:
-            await asyncio.to_thread(gateway.process.stop)
+            await gateway.down()
         for line in [*self.broker_lines, *(line for lines in self.lines.values() for line in lines)]:
             await line.cut()
         if self.broker is not None:
-            await asyncio.to_thread(self.broker.stop)
+            await self.broker.down()
 
 
 async def _publish_again(port: int, topic: str, payload: bytes, has_ended: asyncio.Event) -> None:

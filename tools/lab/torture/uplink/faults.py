@@ -3,20 +3,19 @@
 import asyncio
 import contextlib
 import random
-import signal
 import ssl
 import time
-from collections.abc import Awaitable, Callable
 
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.client import end_session
-from tools.lab.torture.uplink.publisher import TOPIC
+from tools.lab.torture import faults
+from tools.lab.torture.faults import NEVER_S
+from tools.lab.torture.publisher import TOPIC
+from tools.lab.torture.strikes import Faults, faults_in
 from tools.lab.torture.uplink.site import Site
 
-NEVER_S = 3600.0
 TEN_YEARS_S = 10 * 365.25 * 24 * 3600
 CUT_BYTES_MAX = 40_000
-FLAPS = (1, 4)
 DOWN_S = (0.02, 0.2)
 SILENT_S = (0.2, 2.5)  # the route's keep alive is 1 s
 FROZEN_S = (0.2, 2.5)
@@ -30,18 +29,10 @@ FULL_BYTES = (0, 4096, 65_536, 1_000_000)
 PAGE_SIZE_AT = 16  # in the header of an SQLite file, in two bytes
 GIBBERISH = (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x20\x02\x00", b"\xd0\x00" * 1000, bytes(100))
 
-Fault = Callable[[Site, random.Random], Awaitable[None]]
-
 
 async def cut(site: Site, chance: random.Random) -> None:
     """The line breaks after any byte, several times in a row."""
-    for _ in range(chance.randint(*FLAPS)):
-        site.link.break_after(chance.randint(1, CUT_BYTES_MAX))
-        await asyncio.sleep(chance.uniform(*DOWN_S))
-        site.link.break_after(None)
-        await site.link.cut()
-        await asyncio.sleep(chance.uniform(*DOWN_S))
-        await site.link.open()
+    await faults.flap(site.link, chance, CUT_BYTES_MAX, DOWN_S)
 
 
 async def delay(site: Site, chance: random.Random) -> None:
@@ -57,8 +48,7 @@ async def throttle(site: Site, chance: random.Random) -> None:
 
 async def silence(site: Site, chance: random.Random) -> None:
     """Nothing comes through in one direction or in both, and no connection ends: a line that is half open."""
-    ways = chance.choice(((True,), (False,), (True, False)))
-    await site.link.slow(chance.uniform(*SILENT_S), NEVER_S, ways=ways)
+    await faults.hush(site.link, chance, SILENT_S)
 
 
 async def corrupt(site: Site, chance: random.Random) -> None:
@@ -81,7 +71,7 @@ async def misdirect(site: Site, chance: random.Random) -> None:
     context = None
     if site.authority is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*Authority(site.store.parent.parent / "stranger", "stranger").server())
+        context.load_cert_chain(*Authority(site.gateway.folder / "stranger", "stranger").server())
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     right, site.link.far_end = site.link.far_end, server.sockets[0].getsockname()[:2]
     await site.link.cut()
@@ -97,17 +87,12 @@ async def misdirect(site: Site, chance: random.Random) -> None:
 
 async def kill(site: Site, chance: random.Random) -> None:
     """The gateway is killed (SIGKILL), and starts again."""
-    await asyncio.sleep(chance.uniform(*KILL_AFTER_S))
-    site.process.kill()
-    await asyncio.sleep(chance.uniform(*DOWN_S))
-    await site.start()
+    await faults.kill(site.gateway, chance, DOWN_S, KILL_AFTER_S)
 
 
 async def freeze(site: Site, chance: random.Random) -> None:
     """The gateway stands still (SIGSTOP) and goes on."""
-    site.process.signal(signal.SIGSTOP)
-    await asyncio.sleep(chance.uniform(*FROZEN_S))
-    site.process.signal(signal.SIGCONT)
+    await faults.freeze(site.gateway, chance, FROZEN_S)
 
 
 async def restart(site: Site, chance: random.Random) -> None:
@@ -118,9 +103,7 @@ async def restart(site: Site, chance: random.Random) -> None:
 
 async def stall(site: Site, chance: random.Random) -> None:
     """The next broker stands still (SIGSTOP) and goes on."""
-    site.next.signal(signal.SIGSTOP)
-    await asyncio.sleep(chance.uniform(*FROZEN_S))
-    site.next.signal(signal.SIGCONT)
+    await faults.freeze(site.next, chance, FROZEN_S)
 
 
 async def forget(site: Site, chance: random.Random) -> None:
@@ -131,9 +114,9 @@ async def forget(site: Site, chance: random.Random) -> None:
 
 async def full(site: Site, chance: random.Random) -> None:
     """The gateway's disk is full for a while."""
-    site.limit_files(chance.choice(FULL_BYTES))
+    site.gateway.limit_files(chance.choice(FULL_BYTES))
     await asyncio.sleep(chance.uniform(*SLOW_S))
-    site.limit_files(-1)
+    site.gateway.limit_files(-1)
 
 
 async def _fall_behind(site: Site) -> None:
@@ -150,27 +133,27 @@ async def page(site: Site, chance: random.Random) -> None:
     """A page of the gateway's store is destroyed while it is off, and `gateway repair` saves the rest. It is one with
     messages, where any are in the database and not only in its WAL."""
     await _fall_behind(site)
-    site.process.kill()
+    site.gateway.kill()
     site.repeatable |= site.sent()
     site.is_damaged = True
-    data = site.store.read_bytes()
+    data = site.gateway.messages.read_bytes()
     size = int.from_bytes(data[PAGE_SIZE_AT : PAGE_SIZE_AT + 2], "big")
     places = range(size, len(data), size)
     places_of_messages = [place for place in places if TOPIC.encode() in data[place : place + size]]
     place = chance.choice(places_of_messages or places)
-    site.store.write_bytes(data[:place] + chance.randbytes(size) + data[place + size :])
+    site.gateway.messages.write_bytes(data[:place] + chance.randbytes(size) + data[place + size :])
     await site.repair()
-    await site.start()
+    await site.gateway.up()
 
 
 async def renew(site: Site, chance: random.Random) -> None:
     """The gateway gets a new disk, and the next broker has the session of the old one. What was stored on the old disk
     and had not gone on is lost; nothing behind it may be."""
     await _fall_behind(site)
-    site.process.kill()
+    site.gateway.kill()
     site.excused |= site.sent()
     site.lose_store()
-    await site.start()
+    await site.gateway.up()
 
 
 async def jump(site: Site, chance: random.Random) -> None:
@@ -182,32 +165,12 @@ async def jump(site: Site, chance: random.Random) -> None:
 
 async def no_clock(site: Site, chance: random.Random) -> None:
     """The gateway starts without a clock, in 1970, and gets the time later."""
-    site.process.kill()
+    site.gateway.kill()
     site.clock.set(-time.time())
-    await site.start()
+    await site.gateway.up()
     await asyncio.sleep(chance.uniform(*SLOW_S))
     site.clock.set(0.0)
 
 
-FAULTS: dict[str, Fault] = {
-    fault.__name__: fault
-    for fault in (
-        cut,
-        delay,
-        throttle,
-        silence,
-        corrupt,
-        misdirect,
-        kill,
-        freeze,
-        restart,
-        stall,
-        forget,
-        full,
-        page,
-        renew,
-        jump,
-        no_clock,
-    )
-}
+FAULTS: Faults[Site] = faults_in(globals())
 SECURE_ONLY = {"corrupt"}

@@ -2,74 +2,62 @@
 
 import asyncio
 import random
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.outcome import Outcome, named
+from tools.lab.torture.publisher import Publisher
+from tools.lab.torture.strikes import Strike, draw_strikes, strike_all, told_strikes
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
-from tools.lab.torture.uplink.site import Site
-from tools.lab.torture.uplink.strikes import Strike, draw_strikes, strike_all
+from tools.lab.torture.uplink.site import Settings, Site
 from wire.route_numbers import Statement
 
 RUN_DEADLINE_S = 240.0
+WINDOWS = (1, 10, 100, 1000)
 LANES = {"strict": 1, "live_first": 2}
-TOLD_MAX = 10  # messages by number
-COMPLAINTS = re.compile(
-    r"Traceback|never retrieved|never awaited|unexpected failure|Task was destroyed|ends by a failure of its own"
-)
 
 
-@dataclass
-class Outcome:
-    """What came of the messages of all runs; `violations` is empty where all holds."""
+@dataclass(kw_only=True)
+class RouteOutcome(Outcome):
+    """What came of the messages of all runs over a route.
+
+    Attributes:
+        marked: how many came again, with the same identity, where that is allowed.
+        damaged: how many are missing, and a range of the gateway's store says so.
+        excused: how many are missing with the disk that had them.
+        statements: how many were held against what came.
+    """
 
     broker: str
     qos: int
     order: str = "strict"
     has_statements: bool = False
-    runs: int = 0
-    faults: int = 0
-    struck: dict[str, int] = field(default_factory=dict)
-    messages: int = 0
-    lost: int = 0
-    twice: int = 0
-    disorder: int = 0
-    marked: int = 0  # came again, with the same identity, where that is allowed
-    damaged: int = 0  # are missing, and a range of the gateway's store says so
-    excused: int = 0  # are missing with the disk that had them
-    statements: int = 0  # were held against what came
-    violations: list[str] = field(default_factory=list)
-
-    @property
-    def holds(self) -> bool:
-        return not (self.lost or self.twice or self.disorder or self.violations)
+    marked: int = 0
+    damaged: int = 0
+    excused: int = 0
+    statements: int = 0
 
 
-def draw(seed: int, faults: int, messages: int, kinds: list[str]) -> tuple[bool, list[Strike], random.Random]:
-    """Draws a run: whether its route speaks TLS, its faults in order, and the chance of all else."""
+def draw(
+    outcome: RouteOutcome, seed: int, faults: int, messages: int, kinds: list[str]
+) -> tuple[Settings, list[Strike]]:
+    """Draws a run: what it has, and its faults in order."""
     chance = random.Random(seed)
     is_secure = bool(SECURE_ONLY.issuperset(kinds)) or chance.random() < 0.5
     allowed = [kind for kind in kinds if is_secure or kind not in SECURE_ONLY]
-    return is_secure, draw_strikes(chance, allowed, faults, messages), chance
+    strikes = draw_strikes(chance, allowed, faults, messages)
+    settings = (outcome.broker, outcome.qos, outcome.order, outcome.has_statements)
+    return Settings(*settings, is_secure, chance.choice(WINDOWS), messages), strikes
 
 
-async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str]) -> None:
+async def run(outcome: RouteOutcome, folder: Path, seed: int, faults: int, messages: int, kinds: list[str]) -> None:
     """Tortures one site, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if the site
     cannot begin."""
-    is_secure, strikes, chance = draw(seed, faults, messages, kinds)
-    site = Site(
-        folder,
-        outcome.broker,
-        outcome.qos,
-        messages,
-        is_secure,
-        chance,
-        outcome.order,
-        has_statements=outcome.has_statements,
-    )
+    settings, strikes = draw(outcome, seed, faults, messages, kinds)
+    site = Site(folder, settings)
     await site.open()
     try:
         async with asyncio.timeout(RUN_DEADLINE_S):
@@ -83,29 +71,16 @@ async def run(outcome: Outcome, folder: Path, seed: int, faults: int, messages: 
     except* ProcessFailed as failed:
         site.violations += [str(error) for error in failed.exceptions]
     finally:
-        await asyncio.to_thread(site.process.stop)
+        await site.gateway.down()
         came = await site.came()
         await site.close()
-    outcome.runs += 1
     found = judge(outcome, site, came, site.damaged() if site.is_damaged else 0)
-    told = ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
-    outcome.violations += [f"--seed {seed}: {fault} ({told})" for fault in found]
+    outcome.violations += [f"--seed {seed}: {fault} ({told_strikes(strikes)})" for fault in found]
 
 
-def complaints(log: Iterable[str]) -> list[str]:
-    """Returns a sentence for each complaint in a gateway's log, with the error that a traceback ends with."""
-    found, lines = [], iter(log)
-    for line in lines:
-        if COMPLAINTS.search(line):
-            error = next((after for after in lines if not after.startswith(" ")), "") if "Traceback" in line else ""
-            found.append(f"the gateway's log: {line} {error}".rstrip())
-    return found
-
-
-def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damaged: int) -> list[str]:
+def judge(outcome: RouteOutcome, site: Site, came: list[tuple[str, int, str]], damaged: int) -> list[str]:
     """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
-    found = list(site.violations)
-    found += complaints(site.log())[:1]
+    found = site.violations + site.gateway.complaints()
     counts = Counter((name, number) for name, number, _ in came)
     identities = {(name, number): set[str]() for name, number, _ in came}
     for name, number, identity in came:
@@ -121,15 +96,15 @@ def judge(outcome: Outcome, site: Site, came: list[tuple[str, int, str]], damage
         again = [one for one in counts if one[0] == publisher.name and counts[one] > 1]
         allowed = [one for one in again if len(identities[one]) == 1 and (outcome.qos == 1 or one in site.repeatable)]
         twice = [one for one in again if one not in allowed]
-        its_own = [(name, number) for name, number, _ in came if name == publisher.name]
-        early = overtaken_in(accepted, its_own, LANES[outcome.order])
+        early = overtaken(publisher, [number for name, number, _ in came if name == publisher.name], outcome.order)
         outcome.excused += len(excused)
         outcome.damaged += len(told)
         outcome.lost += len(lost)
         outcome.marked += sum(counts[one] - 1 for one in allowed)
         outcome.twice += sum(counts[one] - 1 for one in twice)
         outcome.disorder += len(early)
-        found += _sentences(publisher.name, {"lost": lost, "twice": twice, "overtaken": early})
+        kinds = {"lost": [number for _, number in lost], "twice": [number for _, number in twice], "overtaken": early}
+        found += named(publisher.name, kinds)
     outcome.statements += len(site.statements)
     return found + list(judge_statements(site.statements, site.identities))
 
@@ -152,30 +127,19 @@ def judge_statements(statements: Iterable[Statement], came: Counter[tuple[str, i
             yield f"{name} covers fewer numbers than messages"
 
 
-def overtaken_in(accepted: list[tuple[str, int]], came: list[tuple[str, int]], lanes: int) -> list[tuple[str, int]]:
-    """The messages that came for the first time behind one of each lane that the gateway had acknowledged later.
+def overtaken(publisher: Publisher, came: Iterable[int], order: str = "strict") -> list[int]:
+    """Returns the messages that came for the first time behind one of each lane that was acknowledged later.
 
     Which lane a message was in does not show. Each goes to the lane whose newest message is nearest before it: if the
     messages can be lanes that are in order each, that finds such lanes.
     """
-    places = {message: place for place, message in enumerate(accepted)}
-    firsts = [message for message in dict.fromkeys(came) if message in places]
-    newest = [-1] * lanes
+    places = {number: place for place, number in enumerate(publisher.accepted)}
+    newest = [-1] * LANES[order]
     found = []
-    for message in firsts:
-        before = [place for place in newest if place < places[message]]
+    for number in dict.fromkeys(number for number in came if number in places):
+        before = [place for place in newest if place < places[number]]
         if before:
-            newest[newest.index(max(before))] = places[message]
+            newest[newest.index(max(before))] = places[number]
         else:
-            found.append(message)
+            found.append(number)
     return found
-
-
-def _sentences(name: str, kinds: dict[str, list[tuple[str, int]]]) -> list[str]:
-    sentences = []
-    for kind, messages in kinds.items():
-        numbers = [str(number) for _, number in sorted(messages)]
-        more = ["…"] if len(numbers) > TOLD_MAX else []
-        if numbers:
-            sentences.append(f"{len(numbers)} of {name} {kind}: {', '.join(numbers[:TOLD_MAX] + more)}")
-    return sentences

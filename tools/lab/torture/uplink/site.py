@@ -1,48 +1,33 @@
 """What a run tortures: publishers, a gateway with a route, a line, and the next broker with a session that gathers."""
 
 import asyncio
-import contextlib
 import json
-import random
-import resource
 import shutil
-import sqlite3
-import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from tools.cli.paths import source_root
-from tools.lab.demo.site import holdfast
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.client import Client, UnexpectedEvent
+from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process, ProcessFailed
-from tools.lab.torture.device.brokers import BROKERS, Reader
+from tools.lab.testing.process import Process, ProcessFailed, holdfast, python
+from tools.lab.torture.custodians import CUSTODIANS, Reader
+from tools.lab.torture.publisher import EPOCH, MARKERS, Publisher
 from tools.lab.torture.uplink.clock import Clock
-from tools.lab.torture.uplink.publisher import EPOCH, MARKERS, Publisher
 from uplink.control import ControlFailed, ask
 from wire.identity import decode_identity
 from wire.route_numbers import STATEMENT_TOPICS, Statement, decode_statement, statement_topic
 
 PUBLISHERS = 2
-ROUTE = "next"
-GATEWAY = "edge"
+ROUTE, EDGE = "next", "edge"
 MARKER_DEADLINE_S = 60.0
 STATUS_PAUSE_S = 0.1
-WINDOWS = (1, 10, 100, 1000)
-CONFIG = """\
-name = "{name}"
-[store]
-path = "store"
-[limits]
-session_expiry_max_s = 4294967295
-[[listener]]
-kind = "tcp"
-port = {port}
+REPAIR_DEADLINE_S = 60.0
+TABLE = """\
 [[route]]
-name = "{route}"
+name = "{name}"
 broker = "{scheme}://127.0.0.1:{link}"
 order = "{order}"
 statement_interval_s = {interval}
@@ -51,27 +36,30 @@ keep_alive_s = 1
 backoff_shortest_ms = 20
 backoff_longest_ms = 200
 """
-REPAIR_DEADLINE_S = 60.0
+
+
+class Settings(NamedTuple):
+    """What a run has: "mosquitto" or "gateway" as the next broker, the QoS of all messages, the route's order, whether
+    it makes statements, whether it speaks TLS, its window, and how many messages there are."""
+
+    broker: str
+    qos: int
+    order: str = "strict"
+    has_statements: bool = False
+    is_secure: bool = False
+    window: int = 100
+    messages: int = 0
 
 
 class Site:
     """One run's processes and files; `open` starts them, `close` ends them.
 
-    Args:
-        folder: an empty folder.
-        broker: "mosquitto" or "gateway", the next broker.
-        qos: of all messages.
-        count: how many messages there are.
-        is_secure: whether the route speaks TLS.
-        chance: draws the route's window.
-        order: the route's.
-        has_statements: whether the route makes statements.
-
     Attributes:
-        process: the gateway.
+        gateway: the gateway.
         link: the line between gateway and next broker.
         next: the next broker.
         clock: the gateway's.
+        authority: what signs the next broker's certificate; None without TLS.
         publishers: they publish to the gateway, past the line.
         excused: messages that may be missing, as the disk with them is gone: publisher's name and number.
         repeatable: messages that may come twice, as the broker's session or the gateway's disk was lost.
@@ -82,42 +70,22 @@ class Site:
         violations: what no count tells.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        broker: str,
-        qos: int,
-        count: int,
-        is_secure: bool,
-        chance: random.Random,
-        order: str = "strict",
-        *,
-        has_statements: bool = False,
-    ) -> None:
-        self._folder = folder
-        self._interval_s = int(has_statements)
-        self._order = order
-        self._qos = qos
-        self._is_secure = is_secure
-        self._window = chance.choice(WINDOWS)
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.settings = settings
         (folder / "next").mkdir()
-        self.authority = Authority(folder / "tls") if is_secure else None
-        self._secure_port = free_port()
-        self.next = BROKERS[broker](folder / "next", self._listener(broker))
-        self._reader = Reader(self.next.port, qos, [f"{STATEMENT_TOPICS}#"] * has_statements)
-        self.link = NetworkLink("127.0.0.1", self._secure_port if is_secure else self.next.port)
+        self.authority = Authority(folder / "tls") if settings.is_secure else None
+        secure_port = free_port()
+        self.next = CUSTODIANS[settings.broker](folder / "next", self._listener(secure_port))
+        self._reader = Reader(self.next.port, settings.qos, [f"{STATEMENT_TOPICS}#"] * settings.has_statements)
+        self.link = NetworkLink("127.0.0.1", secure_port if settings.is_secure else self.next.port)
         self.clock = Clock(folder / "clock")
-        self._port = free_port()
-        self._config = folder / "gateway.toml"
-        self.process = Process(
-            "gateway",
-            [sys.executable, "-m", "tools.lab.torture.uplink.clock", str(self.clock.path), str(self._config)],
-            folder / "gateway.log",
-            {"PYTHONPATH": str(source_root())},
-        )
-        share = -(-count // PUBLISHERS)
-        counts = [min(share, count - first) for first in range(0, count, share)]
-        self.publishers = [Publisher(f"p{number}", self._port, qos, one) for number, one in enumerate(counts)]
+        command = python("tools.lab.torture.uplink.clock", str(self.clock.path))
+        self.gateway = Gateway(folder, name=EDGE, command=command)
+        share = -(-settings.messages // PUBLISHERS)
+        counts = [min(share, settings.messages - first) for first in range(0, settings.messages, share or 1)]
+        self.publishers = [
+            Publisher(f"p{number}", self.gateway.port, settings.qos, count) for number, count in enumerate(counts)
+        ]
         self.excused: set[tuple[str, int]] = set()
         self.repeatable: set[tuple[str, int]] = set()
         self.statements: list[Statement] = []
@@ -127,63 +95,43 @@ class Site:
 
     async def open(self) -> None:
         """Raises ProcessFailed, OSError."""
-        await self.next.start()
+        await self.next.up()
         await asyncio.to_thread(self._reader.subscribe)
         await self.link.open()
-        tls = "" if self.authority is None else f'[route.tls]\nca = "{self.authority.path}"\n'
-        self._config.write_text(
-            CONFIG.format(
-                name=GATEWAY,
-                port=self._port,
-                route=ROUTE,
-                scheme="mqtts" if self._is_secure else "mqtt",
-                link=self.link.port,
-                window=self._window,
-                order=self._order,
-                interval=self._interval_s,
-            )
-            + tls
+        one = self.settings
+        table = TABLE.format(
+            name=ROUTE,
+            scheme="mqtts" if one.is_secure else "mqtt",
+            link=self.link.port,
+            window=one.window,
+            order=one.order,
+            interval=int(one.has_statements),
         )
-        await self.start()
-
-    async def start(self) -> None:
-        """Starts the gateway on the store that it has. Raises ProcessFailed."""
-        self.process.start()
-        await asyncio.to_thread(self.process.says, "ready")
+        tls = "" if self.authority is None else f'[route.tls]\nca = "{self.authority.path}"\n'
+        self.gateway.configure(table + tls)
+        await self.gateway.up()
 
     async def repair(self) -> None:
         """Repairs the store of the gateway, which does not run. Raises ProcessFailed."""
-        argv = holdfast("gateway", "repair", str(self._config))
-        process = Process("repair", argv, self._folder / "gateway.log", {"PYTHONPATH": str(source_root())})
-        process.start()
-        code, lines = await asyncio.to_thread(process.ended, REPAIR_DEADLINE_S)
+        repair = Process("gateway repair", holdfast("gateway", "repair", str(self.gateway.config)))
+        code, lines = await repair.to_end(REPAIR_DEADLINE_S)
         if code:
             raise ProcessFailed("\n".join(["gateway repair failed", *lines]))
 
     @property
-    def store(self) -> Path:
-        """The database of the gateway's store."""
-        return self._folder / "store" / "messages.sqlite"
-
-    @property
     def session(self) -> str:
         """The client identifier of the route at the next broker."""
-        return f"{GATEWAY}-{ROUTE}"
+        return f"{EDGE}-{ROUTE}"
 
     def lose_store(self) -> None:
         """The gateway, which does not run, has a new disk."""
-        shutil.rmtree(self.store.parent)
+        shutil.rmtree(self.gateway.messages.parent)
 
-    def limit_files(self, size: int) -> None:
-        """No file of the running gateway grows beyond `size` bytes; -1: any may. The disk is full."""
-        with contextlib.suppress(ProcessLookupError):  # a gateway that has ended
-            resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (size, -1))
-
-    async def start_ended(self, fault: str) -> None:
+    async def revive(self, fault: str) -> None:
         """Starts the gateway again if it has ended by itself in a fault, and notes it as a violation."""
-        if not self.process.running:
+        if not self.gateway.running:
             self.violations.append(f"the gateway has ended by itself, in {fault}")
-            await self.start()
+            await self.gateway.up()
 
     async def settled(self) -> None:
         """Returns when nothing is in flight between publishers and gateway."""
@@ -196,11 +144,11 @@ class Site:
     async def drained(self) -> None:
         """Returns when all that the gateway has acknowledged is at the next broker; notes a route that stands."""
         await self._marked()
-        if self._order == "strict":
+        if self.settings.order == "strict":
             return
         try:  # the markers were fresh, and have overtaken the backfill
             async with asyncio.timeout(MARKER_DEADLINE_S):
-                while (await asyncio.to_thread(ask, self.store.parent, "status"))[0]["backlog_messages"]:
+                while (await asyncio.to_thread(ask, self.gateway.messages.parent, "status"))[0]["backlog_messages"]:
                     await asyncio.sleep(STATUS_PAUSE_S)
         except (ControlFailed, TimeoutError) as error:
             self.violations.append(f"the backlog did not drain: {error!r}")
@@ -209,7 +157,7 @@ class Site:
     async def _marked(self) -> None:
         """Returns when a marker of each publisher has arrived, and a statement if the route makes some."""
         waiting = {f"{MARKERS}/{publisher.name}" for publisher in self.publishers}
-        waiting |= {statement_topic(GATEWAY, ROUTE)} if self._interval_s else set()
+        waiting |= {statement_topic(EDGE, ROUTE)} if self.settings.has_statements else set()
         watcher = Client("watcher", clean_start=True, session_expiry_s=0, keep_alive_s=0)
         try:
             async with asyncio.timeout(MARKER_DEADLINE_S):
@@ -238,25 +186,21 @@ class Site:
 
     def damaged(self) -> int:
         """How many messages the stopped gateway's store says are damaged. Whose they were cannot be read any more."""
-        with contextlib.closing(sqlite3.connect(f"file:{self.store}?mode=ro", uri=True)) as database:
-            query = "SELECT sum(messages) FROM dropped WHERE reason = 'damaged'"
-            return database.execute(query).fetchone()[0] or 0
-
-    def log(self) -> Iterator[str]:
-        """The gateway's log."""
-        yield from (self._folder / "gateway.log").read_text(errors="replace").splitlines()
+        ((messages,),) = self.gateway.select("SELECT sum(messages) FROM dropped WHERE reason = 'damaged'")
+        return messages or 0
 
     async def close(self) -> None:
-        await asyncio.to_thread(self.process.stop)
+        """Ends all processes and the line."""
+        await self.gateway.down()
         await self.link.cut()
-        await self.next.stop()
+        await self.next.down()
 
-    def _listener(self, broker: str) -> str:
-        """The lines of the next broker's configuration for the listener with TLS."""
+    def _listener(self, port: int) -> str:
+        """The lines of the next broker's configuration for the listener with TLS, at this port."""
         if self.authority is None:
             return ""
         certificate, key = self.authority.server()
-        if broker == "gateway":
+        if self.settings.broker == "gateway":
             tls = f'[listener.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
-            return f'[[listener]]\nkind = "tcp"\nport = {self._secure_port}\n{tls}'
-        return f"listener {self._secure_port} 127.0.0.1\ncertfile {certificate}\nkeyfile {key}\n"
+            return f'[[listener]]\nkind = "tcp"\nport = {port}\n{tls}'
+        return f"listener {port} 127.0.0.1\ncertfile {certificate}\nkeyfile {key}\n"

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-TOLD_MAX = 10  # messages by number
+from tools.lab.torture.outcome import named
+
 TYPED = frozenset(("damaged", "expired", "evicted", "rejected", "filtered", "oversize", "ended", "selected"))
 """The reasons that say what has become of a message. `lost`, `unknown` and `in transit` are none."""
 
@@ -91,9 +92,7 @@ def judge(journal: Journal, found: Mapping[int, Rows], gaps: Iterable[Gap]) -> V
         elif rows > different:
             _note_repeated(verdict, journal, number, rows - different, twice)
     kinds = {"lost": verdict.lost_messages, "there in part": partial, "there twice": twice}
-    for kind, numbers in kinds.items():
-        if numbers:
-            verdict.violations.append(f"{len(numbers)} messages of {journal.name} {kind}: {told(numbers)}")
+    verdict.violations += named(journal.name, kinds)
     return verdict
 
 
@@ -125,12 +124,6 @@ def untyped(gaps: Iterable[Gap], limited_by: str) -> list[str]:
 
 def _may_be(gap: Gap, limited_by: str) -> bool:
     return gap.reason in TYPED and limited_by == gap.route != ""
-
-
-def told(numbers: Iterable[int]) -> str:
-    """Returns the first numbers as text."""
-    ordered = sorted(numbers)
-    return ", ".join(map(str, ordered[:TOLD_MAX])) + (", …" if len(ordered) > TOLD_MAX else "")
 
 
 def total(verdicts: Sequence[Verdict]) -> Verdict:

@@ -7,10 +7,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from cloud import NoTables
-from tools.lab.torture.uplink.run import complaints
+from tools.lab.testing.gateway import complaints
+from tools.lab.torture.strikes import Strike, draw_strikes
 from tools.lab.torture.whole_way.faults import FAULTS
 from tools.lab.torture.whole_way.oracle import Verdict, total
 from tools.lab.torture.whole_way.recount import Recount, last_seen
@@ -25,28 +25,18 @@ STALLED_RUNS = 3  # of the job that change nothing
 JOB_S = 900.0  # for two runs of the job
 READINGS_PER_S = 500  # that a job takes in at least, where many others use the machine
 SAY_EVERY = 10  # faults
+MILLION = 1_000_000
 AT_ONCE = 0.3  # the share of faults that strike together with the next one
 
 
-class Strike(NamedTuple):
-    """A fault: it strikes when this share of the messages is acknowledged. `seed`: of its own chance."""
-
-    at_share: float
-    fault: str
-    seed: int
-
-
 def draw(seed: int, faults: int) -> list[Strike]:
-    """Draws the faults of a run in their order; each kind is there before one is there again."""
+    """Draws the faults of a run in their order, some of them at the same moment. They strike `at` millionths of what
+    is sent."""
     chance = random.Random(seed)
-    kinds: list[str] = []
-    while len(kinds) < faults:
-        kinds += chance.sample(list(FAULTS), len(FAULTS))
-    shares = sorted(chance.uniform(0.02, 0.95) for _ in range(faults))
     strikes: list[Strike] = []
-    for share, kind in zip(shares, kinds, strict=False):
-        together = strikes and chance.random() < AT_ONCE and strikes[-1].fault != kind
-        strikes.append(Strike(strikes[-1].at_share if together else share, kind, chance.getrandbits(32)))
+    for one in draw_strikes(chance, list(FAULTS), faults, MILLION):
+        together = strikes and chance.random() < AT_ONCE and strikes[-1].fault != one.fault
+        strikes.append(one._replace(at=strikes[-1].at) if together else one)
     return strikes
 
 
@@ -94,7 +84,7 @@ class Run:
             await site.close()
         for name in GATEWAYS:
             log = (site.folder / f"{name}.log").read_text(errors="replace").splitlines()
-            self.violations += complaints(log)[:1]
+            self.violations += [*complaints(log)][:1]
         self.violations += site.violations
 
     async def _flow(self) -> None:
@@ -104,10 +94,10 @@ class Run:
             pace = group.create_task(self._pace())
             strikes = list(self._strikes)
             while strikes:
-                share = strikes[0].at_share
-                now = [one for one in strikes if one.at_share == share]
+                at = strikes[0].at
+                now = [one for one in strikes if one.at == at]
                 strikes = strikes[len(now) :]
-                while self._share() < share:
+                while self._share() * MILLION < at:
                     await asyncio.sleep(LOOK_S)
                 await asyncio.gather(*(self._strike(one) for one in {one.fault: one for one in now}.values()))
                 await site.revive()

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tools.lab.torture.uplink.publisher import EPOCH, Publisher
+from tools.lab.torture.publisher import EPOCH, Publisher
 from wire.bulk.column_batch import CONTENT_TYPE as BATCH
 from wire.bulk.column_batch import ColumnBatchEncoder
 from wire.properties import CONTENT_TYPE

@@ -1,21 +1,18 @@
 """What is tortured: devices, two gateways, a central broker, two landers and the job, with a line between any two."""
 
 import asyncio
-import contextlib
 import json
 import os
-import resource
 import signal
 from pathlib import Path
 
 from tools.lab.demo.firmware import find_firmware
 from tools.lab.demo.journal import Made, read_journal
-from tools.lab.demo.site import holdfast
 from tools.lab.sim.virtual_line import Dice
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, holdfast
 from tools.lab.testing.serial_line import PacedLine
 from tools.lab.torture.whole_way.senders import CENTRAL, KINDS, LIMITED, NORTH, SOUTH, Sender
 
@@ -113,8 +110,7 @@ class Site:
         self.processes: dict[str, Process] = {}
         self._stopped: set[str] = set()
         self._device_readings = max(20, min(readings // DEVICE_SHARE, int(flow_s * DEVICE_RATE)))
-        self.senders: list[Sender] = []
-        self._readings = readings
+        self.senders = [Sender(kind, self.links[kind.name].port, readings * kind.share // 100) for kind in KINDS]
         self.firmware, _ = find_firmware()
 
     async def open(self) -> None:
@@ -123,7 +119,6 @@ class Site:
             line.open()
         for link in self.links.values():
             await link.open()
-        self.senders = [Sender(kind, self.links[kind.name].port, self._readings * kind.share // 100) for kind in KINDS]
         self.central.start()
         for name in LANDERS:
             await self._add(name, holdfast(*self._lander_arguments(name)))
@@ -134,37 +129,22 @@ class Site:
         await self._add(JOB, holdfast("cloud", "ingest", *self.folders, "--every", JOB_EVERY, "--json"))
 
     async def _add(self, name: str, argv: list[str], environment: dict[str, str] | None = None) -> None:
-        self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment)
-        await self.start(name)
-
-    async def start(self, name: str) -> None:
-        """Starts a process, on the files that it has. Raises ProcessFailed if it does not become ready."""
-        process = self.processes[name]
-        process.start()
-        if name in READY:
-            await asyncio.to_thread(process.says, READY[name])
-
-    def kill(self, name: str) -> None:
-        """SIGKILL to a process; without effect where it has ended."""
-        self.processes[name].kill()
+        ready = READY.get(name, "")
+        self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment, ready)
+        await self.processes[name].up()
 
     def kill_with_children(self, name: str) -> None:
         """SIGKILL to a process and to all processes that it started."""
-        with contextlib.suppress(ProcessLookupError):
+        if self.processes[name].running:
             os.killpg(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].kill()
-
-    def limit_files(self, name: str, size: int) -> None:
-        """No file of a process grows beyond `size` bytes; -1: any may. Its disk is full."""
-        with contextlib.suppress(ProcessLookupError):
-            resource.prlimit(self.processes[name].pid, resource.RLIMIT_FSIZE, (size, -1))
 
     async def revive(self) -> None:
         """Starts what has ended by itself, and notes that it did."""
         for name, process in self.processes.items():
             if not process.running and not self._is_done(name):
                 self.violations.append(f"{name} has ended by itself: {' | '.join(process.lines[-2:])}")
-                await self.start(name)
+                await process.up()
 
     def _is_done(self, name: str) -> bool:
         return name in self._stopped or (name in DEVICE_QOS and self.counted(name) >= self._device_readings)
@@ -194,21 +174,20 @@ class Site:
         """Ends processes in this order (SIGTERM), for good."""
         for name in names:
             self._stopped.add(name)
-            await asyncio.to_thread(self.processes[name].stop)
+            await self.processes[name].down()
 
     async def run(self, name: str, *arguments: str) -> tuple[int, list[str]]:
         """Runs a command to its end; returns its exit code and its lines."""
         process = self.processes[name] = Process(name, holdfast(*arguments), self.folder / f"{name}.log")
-        process.start()
-        return await asyncio.to_thread(process.ended)
+        return await process.to_end()
 
     async def close(self) -> None:
         """Ends all processes."""
         for name, process in reversed(self.processes.items()):
-            process.signal(signal.SIGCONT)
+            process.thaw()
             await asyncio.to_thread(process.stop if name in LANDERS or name == JOB else process.kill)
-        self.central.signal(signal.SIGCONT)
-        await asyncio.to_thread(self.central.stop)
+        self.central.thaw()
+        await self.central.down()
         for link in self.links.values():
             await link.cut()
         for line in self.lines.values():

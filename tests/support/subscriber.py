@@ -1,42 +1,13 @@
-"""A real mosquitto for tests, and a subscriber that remembers what it got."""
+"""A subscriber by paho that remembers what it got."""
 
 import queue
-import socket
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
-from tools.lab.testing.mosquitto import Mosquitto
-
-__all__ = ("mosquitto", "subscriber", "wait_for_port")
-
 START_DEADLINE_S = 10.0
-
-
-@contextmanager
-def mosquitto(folder: Path, port: int | None = None) -> Iterator[int]:
-    """Runs mosquitto without persistence and limits on queues and windows; yields its port."""
-    broker = Mosquitto(folder, "max_inflight_messages 0", port, is_persistent=False)
-    broker.start()
-    try:
-        yield broker.port
-    finally:
-        broker.stop()
-
-
-def wait_for_port(port: int) -> None:
-    """Returns when something accepts connections there."""
-    deadline = time.monotonic() + START_DEADLINE_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, f"nothing listens on port {port}"
 
 
 @contextmanager

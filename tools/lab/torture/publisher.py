@@ -30,6 +30,7 @@ class Publisher:
         sent: how many messages it has begun to send.
         repeated: the numbers of the messages that it has sent again, because a connection was lost.
         marks: how many markers it has published.
+        limit: how many messages it may send in all.
     """
 
     window = WINDOW  # messages in flight
@@ -43,7 +44,7 @@ class Publisher:
         self._port = port
         self.qos = qos
         self.count = count
-        self._limit = 0
+        self.limit = 0
         self._allowed = asyncio.Event()
         self._progress = asyncio.Event()
         self._in_flight: dict[int, int] = {}  # packet identifier: number
@@ -69,7 +70,7 @@ class Publisher:
 
     def allow(self, limit: int) -> None:
         """Lets it send `limit` messages in all."""
-        self._limit = min(limit, self.count)
+        self.limit = min(limit, self.count)
         self._allowed.set()
 
     async def reached(self, accepted: int) -> None:
@@ -80,7 +81,7 @@ class Publisher:
 
     async def settled(self) -> None:
         """Returns when nothing is in flight to the gateway."""
-        while self._in_flight or self._received or self._refused or self.sent < self._limit:
+        while self._in_flight or self._received or self._refused or self.sent < self.limit:
             self._progress.clear()
             await self._progress.wait()
 
@@ -129,7 +130,7 @@ class Publisher:
             self._send(client, number, packet_identifier, dup=session_present)
 
     def _fill(self, client: Client) -> None:
-        while len(self._in_flight) + len(self._received) < self.window and (self._refused or self.sent < self._limit):
+        while len(self._in_flight) + len(self._received) < self.window and (self._refused or self.sent < self.limit):
             if self._refused:
                 number = self._refused.pop(0)
             else:
