@@ -15,7 +15,7 @@ SECTOR_SIZE = 512
 
 def spoil(flash: NorFlash, content: bytes) -> None:
     """The granule in which this begins cannot be read any more."""
-    flash.uncorrectable.add(flash.image.rindex(content) // flash.granule * flash.granule)
+    flash.cells.uncorrectable.add(flash.image.rindex(content) // flash.granule * flash.granule)
 
 
 @pytest.mark.parametrize("granule", [8, 16, 32])
@@ -42,7 +42,7 @@ def test_any_granule_may_become_unreadable_and_all_others_are_found(granule: int
     found = payloads(log)
     used = [at for at in range(0, len(flash.image), granule) if flash.image[at : at + granule].strip(b"\xff")]
     for at in used:
-        flash.uncorrectable = {at}
+        flash.cells.uncorrectable = {at}
         left = payloads(Log(flash.copy()))
         assert set(left) <= set(found)
         is_header = at % SECTOR_SIZE < 48 + granule

@@ -62,7 +62,7 @@ class Workload:
     def __init__(self, scenario: Scenario, seed: int, epoch: int = EPOCH) -> None:
         sectors = SECTORS_MIN + (BAD_SECTORS_MAX if scenario.goes_bad else 0)
         flash = NorFlash(scenario.sector_size, sectors, scenario.granule, seed)
-        flash.drifts, flash.has_ecc = scenario.drifts, scenario.has_ecc
+        flash.cells.drifts, flash.cells.has_ecc = scenario.drifts, scenario.has_ecc
         Log.format(flash, epoch, scenario.granule)
         self._begin(scenario, flash, Model(scenario.drifts), seed)
         self.mount()
