@@ -1,6 +1,5 @@
 """Gateways that subscribe for each other: what is wanted here, and what neighbours are told of it."""
 
-from gateway.network.ends import LinkEnd
 from gateway.network.network import Network
 
-__all__ = ["LinkEnd", "Network"]
+__all__ = ["Network"]

@@ -40,6 +40,9 @@ RENAMED = {
     "Failures": "LoginThrottle",
     "let_go": "unpin",
     "later": "defer",
+    "LinkNumbers": "RouteNumbers",
+    "Share": "HandedOn",
+    "Windows": "Schedule",
 }
 RENAMED_IN_THE_GATEWAY = {"Run": "PublishBatch", "Group": "LogRow", "hold": "pin"}
 
