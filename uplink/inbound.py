@@ -66,7 +66,7 @@ class Inbound:
         self._notes = notes
         client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
-        self._acks = AckBatch(services.log.submit, AckOrder(self._answered, self._remote.close))
+        self._acks = AckBatch(services.log.hand_in, AckOrder(self._answered, self._remote.close))
         self._answers = PublishAnswers(client, queue.publisher, self._acks)
         self._intake = Intake(
             services,
@@ -194,10 +194,14 @@ class Inbound:
         else:
             if rest is not None:
                 self._remote.reading.postpone()
-                self._following = asyncio.get_running_loop().create_task(self._follow(rest))
+                self._following = asyncio.get_running_loop().create_task(self._follow(rest, packet.topic))
 
-    async def _follow(self, rest: Coroutine[None, None, None]) -> None:
-        await rest
+    async def _follow(self, rest: Coroutine[None, None, None], topic: str) -> None:
+        try:
+            await rest
+        except BadAnnouncement as error:
+            self._remote.close(f"what the neighbour tells at {topic!r}: {error}")
+            return
         if not self._is_stopping and not self._remote.ended.done():
             self._remote.reading.take(self._handle)
 

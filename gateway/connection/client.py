@@ -1,7 +1,7 @@
 """One connected client: what its packets do to its session, the log and its subscriptions."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -23,7 +23,6 @@ from gateway.store import AckBatch, retained
 from gateway.streams.naming import Naming
 from wire import reasons
 from wire.bulk.connection import Acknowledgements, BulkServerConnection
-from wire.bulk.reader import Publishes
 from wire.codec.packets import (
     Packet,
     Puback,
@@ -77,7 +76,6 @@ class Client:
         "_end",
         "_failed",
         "_hold",
-        "_intake",
         "_multicast",
         "_name",
         "_peer",
@@ -89,6 +87,7 @@ class Client:
         "_session",
         "_subscribing",
         "_window",
+        "intake",
     )
 
     def __init__(
@@ -112,7 +111,7 @@ class Client:
         self._protocol, self._session = protocol, session
         self._name, self._peer = name, port.peer
         self._services, self._failed = services, failed
-        self._acks: AckBatch = AckBatch(services.log.submit, underway.order)
+        self._acks: AckBatch = AckBatch(services.log.hand_in, underway.order)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
         keeps = KEEP in wishes
@@ -120,7 +119,7 @@ class Client:
         self._rules = PublishRules(
             services.publishing, self._answers, permissions, topics, disconnect, keeps_identities=keeps
         )
-        self._intake: Intake = Intake(
+        self.intake: Intake = Intake(
             services,
             self._answers,
             self._rules,
@@ -154,7 +153,7 @@ class Client:
         match packet:
             case Publish():
                 if self._end is None or not self._hear(packet, self._end):
-                    self._intake.handle_publish(packet)
+                    self.intake.handle_publish(packet)
             case Pubrel():
                 self._answers.release([packet.packet_identifier])
             case Puback():
@@ -167,10 +166,10 @@ class Client:
             case Pubcomp():
                 self._window.handle_pubcomps([packet.packet_identifier])
             case Subscribe():
-                self.note_packet()
+                self.intake.note_packet()
                 await self._handle_subscribe(packet)
             case Unsubscribe():
-                self.note_packet()
+                self.intake.note_packet()
                 await self._handle_unsubscribe(packet)
 
     def _hear(self, packet: Publish, end: ListeningEnd) -> bool:
@@ -181,19 +180,9 @@ class Client:
             self._failed(f"the neighbour's link states: {error}")
             return True
 
-    def note_packet(self) -> None:
-        """Counts a packet other than a PUBLISH or an acknowledgement for the client's rate."""
-        self._intake.note_packet()
-
-    def may_take(self, topics: Iterable[str]) -> bool:
-        """Whether messages of these topics may take the fast path now."""
-        return self._intake.may_take(topics)
-
-    def take(self, step: Publishes | Acknowledgements) -> None:
-        """Acts on many packets of one kind, on the fast path."""
-        if isinstance(step, Publishes):
-            self._intake.take_publishes(step)
-        elif step.packet_type == PUBREL:
+    def take(self, step: Acknowledgements) -> None:
+        """Acts on many acknowledgements of one kind, on the fast path."""
+        if step.packet_type == PUBREL:
             self._answers.release(step.identifiers)
         elif step.packet_type == PUBREC:
             self._note_answers(step.identifiers)
@@ -213,18 +202,10 @@ class Client:
         """Submits the work of the packets that came together."""
         self._acks.end()
 
-    async def wait_for_subscribers(self) -> None:
-        """Waits while many of the owner's QoS 0 messages have not been handed to their subscribers."""
-        await self._intake.wait_for_subscribers()
-
-    async def wait_for_room(self) -> None:
-        """Waits while the gateway should not read more from this client."""
-        await self._intake.wait_for_room()
-
     def stop(self) -> None:
         """Ends with its connection. What came over it is written before anything that comes over the next one."""
         self._acks.end()
-        self._intake.stop()
+        self.intake.stop()
         self._sender.stop()
         self._multicast.stop()
         if self._end is not None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import partial
 from typing import Any
 
@@ -156,7 +156,8 @@ class Connection:
                     await self._wait_for_shift()
                     self._end("the line ended")
                 self._end_batch()
-                await self._wait_for_room()
+                if self._client is not None and not self._client.may_read_on:
+                    await self._client.wait_for_room()
         except OSError as error:
             await self._wait_for_shift()
             self._end(f"the line failed: {error}")
@@ -168,10 +169,6 @@ class Connection:
     async def _wait_for_shift(self) -> None:
         """Waits for its turn among the owner's connections: thousands of them may end at one moment."""
         await self._services.shared.shifts.of(self.owner).wait()
-
-    async def _wait_for_room(self) -> None:
-        if self._client is not None and not self._ended:
-            await self._client.wait_for_room()
 
     async def caught_up(self) -> None:
         """Waits until all that has come from the client is handled, or the connection has ended."""
@@ -231,7 +228,7 @@ class Connection:
         self._unfinished += more
         self._holding.add(more)
 
-    def _may_take(self, topics: Iterable[str]) -> bool:
+    def _may_take(self, topics: Collection[str]) -> bool:
         return self._client is not None and self._client.may_take(topics)
 
     async def _take(self, data: bytes) -> None:

@@ -11,7 +11,7 @@ apart. A part in another stream than the implied one has a visiting session ther
 implied stream.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -180,13 +180,16 @@ class Parts:
             case _:
                 await home.handle(packet)
 
-    def may_take(self, topics: Iterable[str]) -> bool:
+    def may_take(self, topics: Collection[str]) -> bool:
         """Whether messages of these topics may take the fast path now."""
-        return self._home.client.may_take(topics)
+        return self._home.client.intake.may_take(topics)
 
     def take(self, step: Publishes | Acknowledgements) -> None:
         """Acts on many packets of one kind, on the fast path."""
-        if len(self._parts) == 1 or isinstance(step, Publishes) or step.packet_type == PUBACK:
+        if isinstance(step, Publishes):
+            self._home.client.intake.take_publishes(step)
+            return
+        if len(self._parts) == 1 or step.packet_type == PUBACK:
             self._home.client.take(step)
             return
         part_of = self._releasing if step.packet_type == PUBREL else self._sending
@@ -195,7 +198,7 @@ class Parts:
 
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement for the client's rate."""
-        self._home.client.note_packet()
+        self._home.client.intake.note_packet()
 
     def end_batch(self) -> None:
         """Submits the work of the packets that came together."""
@@ -204,13 +207,21 @@ class Parts:
     async def wait_for_subscribers(self) -> None:
         """Waits while many of the owner's QoS 0 messages have not been handed to their subscribers."""
         for part in list(self._parts.values()):
-            await part.client.wait_for_subscribers()
+            await part.client.intake.wait_for_subscribers()
+
+    @property
+    def may_read_on(self) -> bool:
+        """Whether the gateway may read more from this client."""
+        for part in self._parts.values():
+            if not (part.services.log.writer.has_room and part.client.intake.may_read_on):
+                return False
+        return True
 
     async def wait_for_room(self) -> None:
         """Waits while the gateway should not read more from this client."""
         for part in list(self._parts.values()):
             await part.services.log.writer.wait_for_room()
-            await part.client.wait_for_room()
+            await part.client.intake.wait_for_room()
 
     def stop(self) -> None:
         """Ends with the connection. What came over it is written before anything that comes over the next one."""

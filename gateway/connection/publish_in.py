@@ -2,7 +2,7 @@
 
 import enum
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from gateway.connection.known import KnownMessages, mask_of
 from gateway.connection.publish_answers import PublishAnswers
@@ -144,6 +144,11 @@ class Intake:
     def has_waiting(self) -> bool:
         """Whether messages wait."""
         return bool(self._waiting.messages)
+
+    @property
+    def may_read_on(self) -> bool:
+        """Whether ``wait_for_room`` returns at once."""
+        return self._waiting.room.is_set and not self._has_offered and not self._pace.is_too_fast
 
     async def wait_for_room(self) -> None:
         """Waits while many messages wait that no acknowledgement of the peer may make room for, or the owner sends too
@@ -303,13 +308,13 @@ class Intake:
         self._rules.refuse(packet, message, reason_code)
         return True
 
-    def may_take(self, topics: Iterable[str]) -> bool:
+    def may_take(self, topics: Collection[str]) -> bool:
         """Whether messages of these topics may be stored now without a look at each of them."""
         if self._waiting.holds_up or not self._services.log.audience.learn(topics):
             return False
         if self._conditions is not None and any(map(self._conditions.concern, topics)):
             return False
-        if len({self._is_wanted(topic) for topic in topics}) > 1:  # they get different answers
+        if len(topics) > 1 and len(set(map(self._is_wanted, topics))) > 1:  # they get different answers
             return False
         limits, owner, publisher = self._services.limits, self._publisher.holding.owner, self._publisher.client_id
         return all(limits.verdict(topic, owner, publisher) is Verdict.TAKE for topic in topics)

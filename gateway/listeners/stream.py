@@ -78,7 +78,8 @@ class StreamPort(asyncio.Protocol):
         data = b"".join(self._received)
         self._received.clear()
         self._received_size = 0
-        self._resume_reading()
+        if self._paused:
+            self._resume_reading()
         return data
 
     def unpack(self, data: bytes) -> tuple[bytes]:

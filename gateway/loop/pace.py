@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from typing import Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -26,12 +26,28 @@ Item = TypeVar("Item")
 
 
 class TimeShare:
-    """Counts an owner's connections with input that is being handled: ``busy`` of them share one slice."""
+    """Counts an owner's connections with input that is being handled: ``busy`` of them share one slice.
 
-    __slots__ = ("busy",)
+    Args:
+        time_shares: those of all owners, by owner.
+        owner: the owner.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_owner", "_time_shares", "busy")
+
+    def __init__(self, time_shares: dict[str, "TimeShare"], owner: str) -> None:
         self.busy = 0
+        self._time_shares = time_shares
+        self._owner = owner
+
+    def __enter__(self) -> "TimeShare":
+        self.busy += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.busy -= 1
+        if not self.busy:
+            del self._time_shares[self._owner]
 
 
 class TimeShares:
@@ -40,17 +56,12 @@ class TimeShares:
     def __init__(self) -> None:
         self._time_shares: dict[str, TimeShare] = {}
 
-    @contextlib.contextmanager
-    def enter(self, owner: str) -> Iterator[TimeShare]:
-        """Counts a connection as busy while its input is handled in the ``with`` block."""
-        time_share = self._time_shares.get(owner) or self._time_shares.setdefault(owner, TimeShare())
-        time_share.busy += 1
-        try:
-            yield time_share
-        finally:
-            time_share.busy -= 1
-            if not time_share.busy:
-                del self._time_shares[owner]
+    def enter(self, owner: str) -> TimeShare:
+        """Returns the owner's, which counts a connection as busy while its input is handled in the ``with`` block."""
+        found = self._time_shares.get(owner)
+        if found is None:
+            found = self._time_shares[owner] = TimeShare(self._time_shares, owner)
+        return found
 
 
 class Slice:
@@ -207,10 +218,14 @@ class Pace:
         """Counts packets other than acknowledgements."""
         self._paces.note(self._owner, packets)
 
+    @property
+    def is_too_fast(self) -> bool:
+        """Whether the owner has sent too many packets."""
+        return self._paces.wait_s(self._owner) > 0
+
     async def wait(self) -> None:
         """Waits while the owner has sent too many packets."""
-        wait_s = self._paces.wait_s(self._owner)
-        if wait_s > 0:
+        if (wait_s := self._paces.wait_s(self._owner)) > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._stopped.wait()

@@ -4,17 +4,17 @@ import asyncio
 
 
 class Signal:
-    """Like asyncio.Event."""
+    """Like asyncio.Event. ``is_set`` says whether ``wait`` returns at once."""
 
-    __slots__ = ("_is_set", "_waiting")
+    __slots__ = ("_waiting", "is_set")
 
     def __init__(self) -> None:
-        self._is_set = False
+        self.is_set = False
         self._waiting: list[asyncio.Future[None]] | None = None
 
     def set(self) -> None:
         """Wakes all tasks that wait, in the order in which they began to wait."""
-        self._is_set = True
+        self.is_set = True
         waiting, self._waiting = self._waiting, None
         for one in waiting or ():
             if not one.done():
@@ -22,11 +22,11 @@ class Signal:
 
     def clear(self) -> None:
         """Makes ``wait`` wait again."""
-        self._is_set = False
+        self.is_set = False
 
     async def wait(self) -> None:
         """Waits until it is set; returns at once if it is."""
-        if self._is_set:
+        if self.is_set:
             return
         one = asyncio.get_running_loop().create_future()
         if self._waiting is None:

@@ -43,7 +43,7 @@ from gateway.store.tables import (
     wills,
 )
 from gateway.store.tables.damage import set_corrupt_rows_aside
-from gateway.store.tables.log_rows import CorruptRow, LogRow, Part, PublishBatch, Work
+from gateway.store.tables.log_rows import PARTS, CorruptRow, LogRow, Part, PublishBatch, Work
 from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
@@ -142,8 +142,10 @@ class Found:
 
 
 class Database:
-    """One open store file. ``found`` is what it had when it was opened; ``used_bytes`` and ``free_bytes`` are the bytes
-    in use and free in the file as of the last commit.
+    """One open store file.
+
+    ``found`` is what it had when it was opened. ``used_bytes`` and ``free_bytes`` are the bytes in use and free in the
+    file as of the last commit, to a page or two. ``newest_rows`` are the rows with the messages of the last commit.
 
     Args:
         path: the file, which is made if it does not exist.
@@ -165,6 +167,8 @@ class Database:
         self._deflate = deflate
         self._is_wal_foul = False
         self._wal_pages = 0  # written since the log was looked at, roughly
+        self._unmeasured = 0  # bytes of messages that were written since the file was measured
+        self.newest_rows: list[LogRow] = []
         note = taken.note()
         check_files(path, note)
         if note is None and path.exists():
@@ -301,30 +305,27 @@ class Database:
         """
         before, said = (self.position, self._seq), self._marks
         first = self.position + 1
-        parts: list[Part] = []
-        positions = [self._number(one, parts) for works in batch for one in works if isinstance(one, Part)]
+        parts = [one for works in batch for one in works if isinstance(one, PARTS)]
+        for part in parts:
+            self._number(part)
+        rows = list(log_rows.split(first, parts))
+        has_others = sum(map(len, batch)) > len(parts)
         if self._is_wal_foul:
             self._restart_wal()
         try:
             try:
-                done, size, measured = self._write(batch, first, parts)
+                results = self._write(batch, rows, has_others)
             except sqlite3.Error as error:
                 if not is_damage(error) or not _give_up_deletions(batch):
                     raise
-                done, size, measured = self._write(batch, first, parts)
+                results = self._write(batch, rows, has_others)
         except Exception:
             self.position, self._seq = before  # positions and sequence numbers are free again
             raise
-        if self._marks != said:
+        if self._marks is not said:
             self._checkpoints.all_copied = False
-        grown = (measured[0] - self.used_bytes) // self._page_size
-        self.used_bytes, self.free_bytes = measured
-        self._wal_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
-        numbers = iter(positions)
-        return [
-            [next(numbers) if isinstance(one, Part) else result for one, result in zip(works, results, strict=True)]
-            for works, results in zip(batch, done, strict=True)
-        ]
+        self.newest_rows = rows
+        return results
 
     def checkpoint(self) -> None:
         """Copies committed pages from the WAL into the database if they are many; runs behind each commit."""
@@ -355,18 +356,21 @@ class Database:
         (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
         return (pages - free) * self._page_size, free * self._page_size
 
-    def _write(
-        self, batch: Sequence[Sequence[Work]], first: int, parts: list[Part]
-    ) -> tuple[list[list[Any]], int, tuple[int, int]]:
-        """Runs one transaction: returns results, bytes of messages written, and the bytes in use and free
-        afterwards.
-        """
+    def _write(self, batch: Sequence[Sequence[Work]], rows: list[LogRow], has_others: bool) -> list[list[Any]]:
+        """Runs one transaction. One small row is a transaction by itself: to begin and to commit takes as long."""
         said = self._marks
+        is_small = len(rows) == 1 and not has_others and rows[0].size < self._page_size - self._unmeasured
         try:
+            if is_small and not self._checkpoints.all_copied:
+                self._unmeasured += log_rows.write(self._writer, rows, self._seq, self._deflate)
+                self._wal_pages += COMMIT_PAGES
+                return [[one.position for one in works if isinstance(one, PARTS)] for works in batch]
             self._writer.execute("BEGIN IMMEDIATE")
             self._mark_round()
-            results = [[None if isinstance(one, Part) else one(self._writer) for one in works] for works in batch]
-            size = log_rows.write(self._writer, first, parts, self._seq, self._deflate)
+            results = [
+                [one.position if isinstance(one, PARTS) else one(self._writer) for one in works] for works in batch
+            ]
+            size = log_rows.write(self._writer, rows, self._seq, self._deflate)
             measured = self._measure()  # here, as the locks are held already
             self._writer.execute("COMMIT")
         except Exception as error:
@@ -374,12 +378,17 @@ class Database:
             self._is_wal_foul |= getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_FSYNC
             self._marks, self._begins_round = said, False
             raise
-        size += sum(one.message.size for works in batch for one in works if isinstance(one, retained.Keep))
-        return results, size, measured
+        if has_others:
+            size += sum(one.message.size for works in batch for one in works if isinstance(one, retained.Keep))
+        grown = (measured[0] - self.used_bytes) // self._page_size
+        self._unmeasured = 0
+        self.used_bytes, self.free_bytes = measured
+        self._wal_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
+        return results
 
-    def _number(self, part: Part, parts: list[Part]) -> int:
+    def _number(self, part: Part) -> None:
         """Gives messages their position, and those without an identity one."""
-        position = self.position + 1
+        part.position = self.position + 1
         self.position += part.count
         if isinstance(part, PublishBatch):
             if not part.bring_identities:
@@ -388,9 +397,6 @@ class Database:
         elif not part.origin:
             self._seq += 1
             part.origin, part.epoch, part.seq = self.origin, self.epoch, self._seq
-        part.position = position
-        parts.append(part)
-        return position
 
     def read(self, after: int, up_to: int) -> list[LogRow]:
         """Returns consecutive rows with the messages behind a position, as many as fit READ_BYTES_MAX.

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Generic, TypeVar
@@ -14,8 +16,9 @@ from gateway.store.tables.log_rows import Work
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Answer = Callable[[], None]
-Commit = asyncio.Future[list[Any]]
-Submit = Callable[[list[Work]], Commit]
+Told = Callable[[Any, Exception | None], None]
+"""Called once a commit is over, with its result, or with what it raised."""
+HandIn = Callable[[list[Work], Told], None]
 
 # Python gives the interpreter to a thread that has waited 5 ms for it. A slice of the event loop takes as long: if the
 # loop is busy, the commit's thread may lose the interpreter at each send of the loop, and take seconds. With 0.5 ms
@@ -30,15 +33,15 @@ logger = logging.getLogger(__name__)
 class GroupCommit(Generic[Item, Result]):
     """Commits items in the order in which they were submitted, a batch at a time, on one thread.
 
-    When a commit fails, everything submitted behind it fails too, so that nothing overtakes an item that is submitted
-    again. ``gathering`` is a new number for each batch: while it stays the same, submitted items are not being
-    committed yet.
+    When a commit fails, everything handed in behind it fails too, so that nothing overtakes an item that is handed in
+    again. ``gathering`` is a new number for each batch: while it stays the same, these items are not being committed
+    yet.
 
     Args:
         commit: commits a batch durably and returns one result an item; runs on the thread, may raise.
-        committed: told of each durable batch on the event loop, before the futures resolve.
+        committed: told of each durable batch on the event loop, before the owners of its items.
         interval_s: shortest time between the starts of two commits, in seconds.
-        tidy: runs on the thread behind each commit, after the futures were resolved.
+        tidy: runs on the thread behind each commit, after it was handed back.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class GroupCommit(Generic[Item, Result]):
         self.gathering = 0
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Item] = []
-        self._futures: list[asyncio.Future[Result]] = []  # one for each gathered item
+        self._told: list[Told] = []  # the owner of each gathered item
         self._next: asyncio.Handle | None = None  # the commit that will begin
         self._next_from_s = 0.0
         self._is_committing = False
@@ -65,20 +68,31 @@ class GroupCommit(Generic[Item, Result]):
         self._looking: asyncio.TimerHandle | None = None  # the next look at how long a commit takes
         self._hurries = False
         self._ended: asyncio.Future[None] | None = None  # while closing
-        self._batches: SimpleQueue[tuple[list[Item], list[asyncio.Future[Result]]] | None] = SimpleQueue()
+        self._batches: SimpleQueue[tuple[list[Item], list[Told]] | None] = SimpleQueue()
+        self._outcome: Callable[[], None] | None = None  # of the commit that is over, for the event loop
+        # Unlike `call_soon_threadsafe`, a write to it wakes the loop while this thread does not hold the interpreter,
+        # and costs no turn of the loop.
+        self._over = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._loop.add_reader(self._over, self._take_over)
         self._thread = Thread(target=self._run, name="commit", daemon=True)
         self._thread.start()
 
-    def submit(self, item: Item) -> asyncio.Future[Result]:
-        """Takes an item; the future resolves once it is durable, or raises what the commit raised."""
+    def hand_in(self, item: Item, told: Told) -> None:
+        """Takes an item; calls ``told`` on the event loop once it is durable, or could not be stored.
+
+        What was handed in behind a failure fails too, up to the next turn of the loop: ``told`` acts on an error then.
+        """
         if self.closing:
             raise RuntimeError("the store is closed")
-        future: asyncio.Future[Result] = self._loop.create_future()
         self._gathered.append(item)
-        self._futures.append(future)
+        self._told.append(told)
         if self._next is None and not self._is_committing:
-            # Not at once: items of the same turn of the event loop go into the same commit.
             self._begin_from(self._next_from_s)
+
+    def submit(self, item: Item) -> asyncio.Future[Result]:
+        """Takes an item; the future resolves once it is durable, or raises what the commit raised."""
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self.hand_in(item, partial(resolve, future))
         return future
 
     async def close(self) -> None:
@@ -94,9 +108,12 @@ class GroupCommit(Generic[Item, Result]):
             self._looking.cancel()
         self._batches.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
+        self._loop.remove_reader(self._over)
+        os.close(self._over)
 
     def _begin_from(self, moment_s: float) -> None:
-        wait_s = moment_s - self._loop.time()
+        """Begins a commit, not at once: items of the same turn of the event loop go into the same commit."""
+        wait_s = moment_s - self._loop.time() if self._interval_s else 0.0
         self._next = self._loop.call_later(wait_s, self._begin) if wait_s > 0 else self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
@@ -105,7 +122,7 @@ class GroupCommit(Generic[Item, Result]):
         self.gathering += 1
         self._began_s = self._loop.time()
         self._next_from_s = self._began_s + self._interval_s
-        batch, self._gathered, self._futures = (self._gathered, self._futures), [], []
+        batch, self._gathered, self._told = (self._gathered, self._told), [], []
         if self._looking is None:  # one timer for all commits: setting one anew with each costs more than looking
             self._looking = self._loop.call_later(LONG_S, self._look)
         self._batches.put(batch)
@@ -125,14 +142,28 @@ class GroupCommit(Generic[Item, Result]):
     def _run(self) -> None:
         """The thread."""
         while (batch := self._batches.get()) is not None:
-            items, futures = batch
+            items, told = batch
             try:
                 results = self._commit(items)
             except Exception as error:
-                self._loop.call_soon_threadsafe(self._fail, futures, error)
+                self._outcome = partial(self._fail, told, error)
             else:
-                self._loop.call_soon_threadsafe(self._succeed, items, futures, results)
+                self._outcome = partial(self._succeed, items, told, results)
+            os.eventfd_write(self._over, 1)
             self._tidy_up()
+
+    def _take_over(self) -> None:
+        """The event loop takes the outcome of a commit, before it reads the counter: that lets the thread go on."""
+        try:
+            self._take_outcome()
+        finally:
+            os.eventfd_read(self._over)
+            self._take_outcome()  # of a commit that was over before the counter was read
+
+    def _take_outcome(self) -> None:
+        outcome, self._outcome = self._outcome, None
+        if outcome is not None:
+            outcome()
 
     def _tidy_up(self) -> None:
         """Runs ``tidy`` behind a commit; if that fails, it runs again behind the next commit."""
@@ -146,26 +177,32 @@ class GroupCommit(Generic[Item, Result]):
         except Exception:
             logger.exception("message store: the work behind a commit failed")
 
-    def _succeed(self, items: list[Item], futures: list[asyncio.Future[Result]], results: list[Result]) -> None:
+    def _succeed(self, items: list[Item], told: list[Told], results: list[Result]) -> None:
         try:
             self._committed(items, results)
         finally:  # the items are durable even if ``committed`` fails
             self._go_on()
-            for future, result in zip(futures, results, strict=True):
-                if not future.done():
-                    future.set_result(result)
+            self._tell(told, results, None)
 
-    def _fail(self, futures: list[asyncio.Future[Result]], error: Exception) -> None:
-        # Just before the futures of this batch resolve: their owners submit nothing more then.
+    def _fail(self, told: list[Told], error: Exception) -> None:
+        # Just before the owners of this batch act on it: they hand nothing more in then.
         self._loop.call_soon(self._fail_what_came_behind, error)
-        _set_exception(futures, error)
+        self._tell(told, [None] * len(told), error)
 
     def _fail_what_came_behind(self, error: Exception) -> None:
         self._gathered = []
         self.gathering += 1
-        behind, self._futures = self._futures, []
-        _set_exception(behind, error)
+        behind, self._told = self._told, []
+        self._tell(behind, [None] * len(behind), error)
         self._go_on()
+
+    def _tell(self, told: list[Told], results: Sequence[Any], error: Exception | None) -> None:
+        for tell, result in zip(told, results, strict=True):
+            try:
+                tell(result, error)
+            except Exception as fault:  # the others have to be told too
+                context = {"message": "unexpected failure of an owner of stored work", "exception": fault}
+                self._loop.call_exception_handler(context)
 
     def _go_on(self) -> None:
         """A commit is over: the next one begins if items have gathered meanwhile."""
@@ -181,10 +218,14 @@ class GroupCommit(Generic[Item, Result]):
             self._ended.set_result(None)
 
 
-def _set_exception(futures: list[asyncio.Future[Result]], error: Exception) -> None:
-    for future in futures:
-        if not future.done():
-            future.set_exception(error)
+def resolve(future: asyncio.Future[Result], result: Result, error: Exception | None) -> None:
+    """Gives a future what a commit has returned or raised."""
+    if future.done():  # it was cancelled
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
 
 
 class Witness:
@@ -215,17 +256,17 @@ class AckBatch:
 
     Answers are given in the order in which they were added [section 4.6], whatever the stores of their works: those of
     a client's streams share the order, and each store's work goes into one transaction. ``gathering`` is a new number
-    for each batch: while it stays the same, what was added is not submitted yet.
+    for each batch: while it stays the same, what was added is not handed in yet.
 
     Args:
-        submit: writes work in one transaction (``MessageLog.submit``).
+        hand_in: writes work in one transaction (``MessageLog.hand_in``).
         order: the answers of the connection.
     """
 
-    __slots__ = ("_order", "_submit")
+    __slots__ = ("_hand_in", "_order")
 
-    def __init__(self, submit: Submit, order: "AckOrder") -> None:
-        self._submit = submit
+    def __init__(self, hand_in: HandIn, order: "AckOrder") -> None:
+        self._hand_in = hand_in
         self._order = order
 
     @property
@@ -237,15 +278,36 @@ class AckBatch:
 
         Without work the answer waits for the batches before it alone.
         """
-        self._order.add(self._submit, answer, work)
+        self._order.add(self._hand_in, answer, work)
 
     def end(self) -> None:
-        """Submits the open batch; the next ``add`` begins another one."""
+        """Hands the open batch in; the next ``add`` begins another one."""
         self._order.end()
 
     async def settle(self) -> None:
-        """Submits the open batch and waits until each batch is durable or has failed."""
+        """Hands the open batch in and waits until each batch is durable or has failed."""
         await self._order.settle()
+
+
+class _HandedIn:
+    """A batch whose work is being written, in as many transactions as are ``open``."""
+
+    __slots__ = ("_answer", "answers", "error", "open")
+
+    def __init__(self, answers: list[Answer], transactions: int, answer: Callable[[], None]) -> None:
+        self.answers = answers
+        self.open = transactions
+        self.error: Exception | None = None
+        self._answer = answer
+
+    def told(self, _: Any, error: Exception | None) -> None:
+        """One of the transactions is over."""
+        self.open -= 1
+        self.error = self.error or error
+        if self.error is not None:
+            asyncio.get_running_loop().call_soon(self._answer)
+        elif not self.open:
+            self._answer()
 
 
 class AckOrder:
@@ -256,19 +318,19 @@ class AckOrder:
         failed: called with a text when a batch could not be written: nothing of it is answered.
     """
 
-    __slots__ = ("_answered", "_answers", "_failed", "_work", "_written", "gathering")
+    __slots__ = ("_answered", "_answers", "_failed", "_handed_in", "_work", "gathering")
 
     def __init__(self, answered: Callable[[], None], failed: Callable[[str], None]) -> None:
         self.gathering = 0
         self._answered = answered
         self._failed = failed
-        self._work: dict[Submit, list[Work]] = {}
+        self._work: dict[HandIn, list[Work]] = {}
         self._answers: list[Answer] = []
-        self._written: list[tuple[list[Commit], list[Answer]]] = []
+        self._handed_in: list[_HandedIn] = []
 
-    def add(self, submit: Submit, answer: Answer, work: tuple[Work, ...]) -> None:
+    def add(self, hand_in: HandIn, answer: Answer, work: tuple[Work, ...]) -> None:
         if work:
-            self._work.setdefault(submit, []).extend(work)
+            self._work.setdefault(hand_in, []).extend(work)
         self._answers.append(answer)
 
     def end(self) -> None:
@@ -276,12 +338,12 @@ class AckOrder:
             return
         answers, works = self._answers, self._work
         self._begin()
-        commits = [submit(work) for submit, work in works.items()]
-        self._written.append((commits, answers))
-        if not commits:
+        batch = _HandedIn(answers, len(works), self._answer)
+        self._handed_in.append(batch)
+        for hand_in, work in works.items():
+            hand_in(work, batch.told)
+        if not works:
             self._answer()
-        for commit in commits:
-            commit.add_done_callback(lambda _: self._answer())
 
     def _begin(self) -> None:
         self._work, self._answers = {}, []
@@ -289,19 +351,20 @@ class AckOrder:
 
     async def settle(self) -> None:
         self.end()
-        while self._written:
-            await asyncio.wait([commit for commits, _ in self._written for commit in commits])
+        if self._handed_in:
+            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._handed_in.append(_HandedIn([partial(resolve, over, None, None)], 0, self._answer))
+            await over
 
     def _answer(self) -> None:
-        while self._written and all(commit.done() for commit in self._written[0][0]):
-            commits, answers = self._written.pop(0)
-            errors = [error for commit in commits if (error := commit.exception())]
-            if errors:
+        while self._handed_in and not self._handed_in[0].open:
+            batch = self._handed_in.pop(0)
+            if batch.error is not None:
                 given_up = [one for work in self._work.values() for one in work]
                 self._begin()  # nothing overtakes what has to come again
                 tell_of_failure(given_up)
-                self._failed(f"the message store failed: {errors[0]}")
+                self._failed(f"the message store failed: {batch.error}")
                 continue
-            for answer in answers:
+            for answer in batch.answers:
                 answer()
         self._answered()

@@ -20,11 +20,13 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 from gateway.counters import Counters
 from gateway.errors import StoreError
+from gateway.loop.signals import Signal
 from gateway.message import Message
 from gateway.store.client_quotas import ClientQuotas
 from gateway.store.compaction import Compaction, Removed
@@ -37,7 +39,7 @@ from gateway.store.consumers.registry import Consumers, gone_of
 from gateway.store.consumers.tally import Tally
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.eviction import Eviction
-from gateway.store.group_commit import GroupCommit, Witness, tell_of_failure
+from gateway.store.group_commit import GroupCommit, Told, Witness, resolve, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
 from gateway.store.routes.refused import RefusedMessages
@@ -47,12 +49,13 @@ from gateway.store.sqlite import swap_files
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, room_bytes, take_folder
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import SELECTED, Drop, Epoch
-from gateway.store.tables.log_rows import Gaps, LogRow, Part, Work, is_qos_0, split, stored_size
+from gateway.store.tables.log_rows import PARTS, Gaps, LogRow, Part, Work, is_qos_0, stored_size
 from gateway.store.tables.retained import Extent, Keep
 from wire.hops import encode_hop
 
 ROWS_MOST = 32  # returned at once from memory
 RETAINED_ROW = 64  # bytes of a retained message's row besides the counted columns, roughly
+WITH_MESSAGES = (*PARTS, Keep)
 UNCOMMITTED_BYTES_MAX = 16 * 1024 * 1024  # of messages in memory that are not durable yet
 
 logger = logging.getLogger(__name__)
@@ -84,7 +87,7 @@ class LogWriter:
     Args:
         taken: the store's folder.
         database: the open file.
-        committed: told of the works of each durable transaction, and of their results.
+        committed: told of the results and works of each durable transaction, and of the rows with its messages.
         counters: where durations are counted.
         interval_s: shortest time between two commits, in seconds.
 
@@ -96,7 +99,7 @@ class LogWriter:
         self,
         taken: TakenFolder,
         database: Database,
-        committed: Callable[[list[tuple[Any, Work]]], None],
+        committed: Callable[[list[tuple[Any, Work]], list[LogRow]], None],
         counters: Counters,
         interval_s: float,
     ) -> None:
@@ -107,7 +110,7 @@ class LogWriter:
         self._committed = committed
         self._counters = counters
         self._waiting_bytes = 0
-        self._room = asyncio.Event()
+        self._room = Signal()
         self._room.set()
         self._commit_s = 0.0
         self.look_at_disk()
@@ -115,13 +118,19 @@ class LogWriter:
             self._commit, self._note_committed, interval_s, database.checkpoint
         )
 
-    def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
-        """Writes works in one transaction (``MessageLog.submit``)."""
-        size = sum(work.size for work in works if isinstance(work, Part | Keep))
+    def hand_in(self, works: Sequence[Work], told: Told) -> None:
+        """Writes works in one transaction (``MessageLog.hand_in``)."""
+        size = 0
+        for work in works:
+            if isinstance(work, WITH_MESSAGES):
+                size += work.size
         self.note_waiting(size)
-        future = self.commits.submit(works)
-        future.add_done_callback(lambda done: self._submitted(works, done, size))
-        return future
+        self.commits.hand_in(works, partial(self._written, works, size, told))
+
+    @property
+    def has_room(self) -> bool:
+        """Whether ``wait_for_room`` returns at once."""
+        return self._room.is_set
 
     async def wait_for_room(self) -> None:
         """Waits while more than UNCOMMITTED_BYTES_MAX bytes wait for a commit."""
@@ -132,7 +141,7 @@ class LogWriter:
         self._waiting_bytes += size
         if self._waiting_bytes > UNCOMMITTED_BYTES_MAX:
             self._room.clear()
-        else:
+        elif not self._room.is_set:
             self._room.set()
 
     def look_at_disk(self) -> None:
@@ -148,11 +157,19 @@ class LogWriter:
         await asyncio.get_running_loop().run_in_executor(None, self._database.close)
         self._taken.close()
 
-    def _submitted(self, works: Sequence[Work], done: asyncio.Future[list[Any]], size: int) -> None:
-        error = None if done.cancelled() else done.exception()
-        self.problem = str(error) if error else ""
-        if error:
-            tell_of_failure(works)
+    def _written(
+        self, works: Sequence[Work], size: int, told: Told, results: list[Any] | None, error: Exception | None
+    ) -> None:
+        if error is None:
+            self.problem = ""
+            self.note_waiting(-size)
+        else:
+            asyncio.get_running_loop().call_soon(self._note_failure, works, size, error)
+        told(results, error)
+
+    def _note_failure(self, works: Sequence[Work], size: int, error: Exception) -> None:
+        self.problem = str(error)
+        tell_of_failure(works)
         self.note_waiting(-size)
 
     def _commit(self, batch: list[Sequence[Work]]) -> list[list[Any]]:
@@ -167,13 +184,10 @@ class LogWriter:
 
     def _note_committed(self, batch: list[Sequence[Work]], results: list[list[Any]]) -> None:
         self._counters.commit_s.observe(self._commit_s)
-        self._committed(
-            [
-                (result, work)
-                for works, its_results in zip(batch, results, strict=True)
-                for work, result in zip(works, its_results, strict=True)
-            ]
-        )
+        done: list[tuple[Any, Work]] = []
+        for works, its_results in zip(batch, results, strict=True):
+            done += zip(its_results, works, strict=True)
+        self._committed(done, self._database.newest_rows)
 
 
 class Space:
@@ -347,14 +361,20 @@ class MessageLog:
             return Tally(always_counts)
         return Tally(always_counts or self._limits.counts_backlogs, self._limits.topic_quotas())
 
-    def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
+    def hand_in(self, works: Sequence[Work], told: Told) -> None:
         """Writes works in one transaction, and everything that was deferred before them.
 
-        The future resolves once all of it is durable, with the position of each message and the result of each other
-        work. It raises sqlite3.Error if the store cannot take it; then nothing of it was stored.
+        Calls ``told`` once all of it is durable, with the position of each message and the result of each other work,
+        or with the sqlite3.Error for which nothing of it was stored.
         """
         self._maintenance.write_pending()  # a place that could not be saved is saved no later than the next message
-        return self.writer.submit(works)
+        self.writer.hand_in(works, told)
+
+    def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
+        """Hands works in; the future resolves when they are durable, or raises the sqlite3.Error."""
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self.hand_in(works, partial(resolve, future))
+        return future
 
     def defer(self, work: Work) -> None:
         """Writes a work with the next commit, or at the latest with the next run of the maintenance."""
@@ -468,25 +488,30 @@ class MessageLog:
         await self.reader.close()
         await self.writer.close_files()
 
-    def _committed(self, done: list[tuple[Any, Work]]) -> None:
+    def _committed(self, done: list[tuple[Any, Work]], rows: list[LogRow]) -> None:
+        stored = [(position, work) for position, work in done if isinstance(work, PARTS)]
+        if len(stored) < len(done):
+            self._note_other_works([(result, work) for result, work in done if not isinstance(work, PARTS)])
+        if stored:
+            self._note_stored(stored, rows)
+
+    def _note_other_works(self, done: list[tuple[Any, Work]]) -> None:
         self._maintenance.note_written(done)
         for _, work in done:
             if isinstance(work, Drop):
                 self.counters.messages_dropped[work.reason] += 1
             elif isinstance(work, Witness):
                 work.succeed()
-        if not (stored := [(position, work) for position, work in done if isinstance(work, Part)]):
-            return
-        first = stored[0][0]
-        news = list(split(first, [part for _, part in stored]))
-        for row in news:
+
+    def _note_stored(self, stored: list[tuple[int, Part]], rows: list[LogRow]) -> None:
+        for row in rows:
             self._row_cache.add(row)
-        self.head = news[-1].last
-        self.counters.messages_stored += self.head - first + 1
+        self.head = rows[-1].last
+        self.counters.messages_stored += self.head - rows[0].first + 1
         if self._limits is not None and (quotas := self._limits.quotas) is not None:
             quotas.note(self.head, (part for _, part in stored))
             quotas.forget(self._maintenance.trimmed)
-        size = sum(stored_size(part) for _, part in stored)
+        size = sum([stored_size(part) for _, part in stored])
         news_by_cursor = self._news_by_cursor(stored)
         for cursor, (begin, end) in news_by_cursor.items():
             cursor.notice(begin, end, size)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import Protocol
 
 from gateway.routes import Slice, Topics
@@ -53,7 +53,7 @@ class Reading:
     def __init__(self, client: BulkClientConnection, line: Line, handle: Callable[[Step], None]) -> None:
         self.unpack: Callable[[bytes], Iterable[bytes]] = lambda data: (data,)
         self.topics = Topics()
-        self.may_take: Callable[[Iterable[str]], bool] = lambda _: False
+        self.may_take: Callable[[Collection[str]], bool] = lambda _: False
         self._line = line
         self._handle = handle
         self._reader = BulkReader(client, self.topics, self.topics.origins)
@@ -136,7 +136,7 @@ class Reading:
                 else:
                     yield None
 
-    def _may_take(self, topics: Iterable[str]) -> bool:
+    def _may_take(self, topics: Collection[str]) -> bool:
         return self.may_take(topics)
 
     def _note_idle(self) -> None:

@@ -85,7 +85,7 @@ class Answers:
         self._answered = answered
         self.has_answer = False
         self._needs_subscriber = queue.settings.needs_subscriber
-        self._acks = AckBatch(log.submit, AckOrder(remote.flush, remote.close))
+        self._acks = AckBatch(log.hand_in, AckOrder(remote.flush, remote.close))
         self._standing = Standing(queue.state, backoff, window.pause, self._go_on)
         self._again: list[int] = []
         self._unwanted = queue.unwanted

@@ -60,7 +60,7 @@ class Import:
         self._services = services
         self._names = config.names
         self._filters = config.wanted
-        self._acks = AckBatch(services.log.submit, AckOrder(self._note_taken, failed))
+        self._acks = AckBatch(services.log.hand_in, AckOrder(self._note_taken, failed))
         self._answers = PublishAnswers(self, queue.publisher, self._acks)
         self._intake = Intake(
             services,

@@ -493,6 +493,8 @@ def cut_acknowledgements(buffer: bytes, start: int) -> Acknowledgements:
 
 def encode_acknowledgements(packet_type: int, identifiers: list[int], reason_code: int = SUCCESS) -> bytes:
     """Returns acknowledgements, one behind the other; an acknowledgement of success goes without its reason code."""
+    if len(identifiers) == 1 and reason_code == SUCCESS:  # as for each message of a client that waits for its answer
+        return pack(">BBH", FIRST_BYTE_OF[packet_type], 2, identifiers[0])
     one = (2, 0, 0) if reason_code == SUCCESS else (3, 0, 0, reason_code)
     encoded = bytearray((FIRST_BYTE_OF[packet_type],) + one) * len(identifiers)
     numbers = pack(f">{len(identifiers)}H", *identifiers)

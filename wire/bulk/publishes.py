@@ -7,7 +7,6 @@
 """
 
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from struct import pack
 from typing import NamedTuple
@@ -81,8 +80,8 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
     identity: EncodedIdentity | None = None
     head, packet_size = NO_HEAD, 0  # the packet identifier and what follows it differ
     topic: str | None = None
-    with suppress(IndexError):  # where the buffer ends within a packet
-        while buffer[start] == first_byte:
+    try:
+        while start < size and buffer[start] == first_byte:
             if buffer.startswith(head, start):
                 place, end = start + len(head), start + packet_size
             else:
@@ -124,6 +123,8 @@ def cut_publishes(buffer: bytes, start: int, level: int, topics: Mapping[bytes, 
             payload_size += end - payload
             other_size += len(topic) + properties_size
             start = end
+    except IndexError:  # the buffer ends within a packet
+        pass
     return Cut(start, identifiers, names, payload_size, payload_size + other_size, identities)
 
 

@@ -1,6 +1,6 @@
 """The bytes of one connection, cut into steps: many packets at once, or one for the protocol core to read."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from typing import NamedTuple
 
 from wire.bulk.connection import (
@@ -74,7 +74,7 @@ class BulkReader:
         return self._begun + len(self._left)
 
     def feed(
-        self, data: bytes, now_ms: int, may_take: Callable[[Iterable[str]], bool]
+        self, data: bytes, now_ms: int, may_take: Callable[[Collection[str]], bool]
     ) -> Iterator[Publishes | Acknowledgements | None]:
         """Yields the steps in what has come; None where the protocol core has to be asked for its events.
 
@@ -113,7 +113,7 @@ class BulkReader:
             yield step
 
     def _cut(
-        self, buffer: bytes, at: int, may_take: Callable[[Iterable[str]], bool]
+        self, buffer: bytes, at: int, may_take: Callable[[Collection[str]], bool]
     ) -> tuple[int, Publishes | Acknowledgements | None]:
         """Returns where the packets end that are taken together, and their step; `at` and None where none are."""
         first_byte = buffer[at]

@@ -135,6 +135,8 @@ class Connection:
     def data_to_send(self) -> bytes:
         """Returns all bytes that wait to be written to the transport; b"" if there are none."""
         out = self._out
+        if not out:
+            return b""
         self._out = []
         return out[0] if len(out) == 1 else b"".join(out)  # usually there is one piece, which is not copied
 

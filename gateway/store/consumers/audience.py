@@ -78,9 +78,10 @@ class Audience(Generic[Taker]):
 
     def learn(self, topics: Iterable[str]) -> bool:
         """Finds the takers of topic names; returns False if that takes more than a slice, and leaves the rest out."""
-        slice_ = Slice()
+        slice_ = None
         for topic in topics:
             if topic not in self._newer and topic not in self._older:
+                slice_ = slice_ or Slice()
                 if slice_.is_over:
                     return False
                 self.takers(topic)

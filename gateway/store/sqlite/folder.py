@@ -122,9 +122,10 @@ class TakenFolder:
 
         SQLite would go on with a file that has lost its name, and no start finds what it writes there.
         """
-        for path, inode in self._files.items():
+        for path, (device, inode) in self._files.items():
             try:
-                is_there = _inode_of(path) == inode
+                status = os.stat(path)
+                is_there = status.st_ino == inode and status.st_dev == device
             except OSError:
                 is_there = False
             if not is_there:

@@ -157,3 +157,37 @@ async def test_a_commit_that_takes_long_gets_the_interpreter_sooner(monkeypatch:
         await asyncio.wait([future])
         await until(lambda: sys.getswitchinterval() == before_s, "it is over")
         future.exception()
+
+
+async def test_owners_hear_of_a_commit_in_the_turn_of_the_loop_in_which_it_is_handed_back() -> None:
+    medium = Medium()
+    heard: list[object] = []
+
+    def note_next_turn(items: list[int], results: list[int]) -> None:
+        asyncio.get_running_loop().call_soon(heard.append, "the next turn")
+
+    commits: GroupCommit[int, int] = GroupCommit(medium.commit, note_next_turn)
+    for item in (1, 2):
+        commits.hand_in(item, lambda result, error: heard.append((result, error)))
+    medium.let_through.release(1)
+    await until(lambda: "the next turn" in heard, "it is over")
+    await commits.close()
+    assert heard == [(10, None), (20, None), "the next turn"]
+
+
+@pytest.mark.parametrize("item", [1, -1])
+async def test_an_owner_that_fails_keeps_no_other_owner_waiting(item: int) -> None:
+    medium = Medium()
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+
+    def fail(result: object, error: Exception | None) -> None:
+        raise ValueError("this owner fails")
+
+    async with committing(medium) as commits:
+        commits.hand_in(item, fail)
+        other = commits.submit(2)
+        medium.let_through.release(1)
+        (outcome,) = await asyncio.gather(other, return_exceptions=True)
+    assert outcome == 20 if item > 0 else isinstance(outcome, OSError)
+    assert [str(one) for one in failures] == ["this owner fails"]

@@ -1,6 +1,7 @@
 """The message log: durable before a position is known, read back the same, trimmed behind the slowest cursor."""
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -12,6 +13,7 @@ from gateway.message import Message
 from gateway.store import Cursor, Delivery, MessageLog, maintenance
 from gateway.store import log as log_module
 from gateway.store import reader as tail_module
+from gateway.store.sqlite.wal import PAGE_SIZE
 from gateway.store.tables.retained import Keep
 from gateway.store.tables.schema import SCHEMA_VERSION
 from tests.gateway.store.support import (
@@ -175,6 +177,18 @@ async def test_what_is_trimmed_is_not_written_once_more(tmp_path: Path) -> None:
         await until(lambda: len(messages_in(tmp_path)) == 1, "all are trimmed")
         assert process_io(os.getpid(), "wchar") - before < 500_000
         assert log.space.used_bytes < 500_000
+
+
+@pytest.mark.parametrize("size", [100, 1500])
+async def test_the_bytes_in_use_are_known_to_three_pages_after_each_small_commit(tmp_path: Path, size: int) -> None:
+    async with opened(tmp_path) as log:
+        with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as store:
+            for _ in range(30):
+                await log.submit([Message("a", os.urandom(size))])
+                ((pages,),) = store.execute(
+                    "SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count"
+                )
+                assert abs(log.space.used_bytes - pages * PAGE_SIZE) <= 3 * PAGE_SIZE
 
 
 async def test_positions_go_on_where_they_were_after_everything_was_trimmed(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_the_size_of_a_run_is_that_of_its_messages_when_it_comes_and_when_it_was
     properties = {CONTENT_TYPE: "text/plain", USER_PROPERTY: [("b", "ü"), ("a", "2")]} if level == MQTT_5 else {}
     run = batch_of([("a/b", b""), ("ü", b"x" * 200), ("a/b", b"1")], level, properties)
     with table() as connection:
-        log_rows.write(connection, 1, [run], 5, False)
+        log_rows.write(connection, log_rows.split(1, [run]), 5, False)
         [row] = log_rows.read(connection, 0, 3)
     [read] = row.parts
     assert isinstance(read, PublishBatch)
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_from_any_position_on(seed: int, deflate: bool) 
         first = dice.randrange(1, 1000)
         expected = list(enumerate([message for part in parts for message in part.messages()], first))
         with table() as connection:
-            log_rows.write(connection, first, parts, 5, deflate)
+            log_rows.write(connection, log_rows.split(first, parts), 5, deflate)
             assert connection.execute(log_rows.NEWEST).fetchone() == (expected[-1][0], 5)
             assert connection.execute(log_rows.OLDEST).fetchone() == (first,)
             after = dice.randrange(first - 1, expected[-1][0])
@@ -98,7 +98,7 @@ def test_deflated_rows_are_smaller() -> None:
     sizes = []
     for deflate in (False, True):
         with table() as connection:
-            log_rows.write(connection, 1, parts, 1, deflate)
+            log_rows.write(connection, log_rows.split(1, parts), 1, deflate)
             sizes.append(connection.execute("SELECT length(body) FROM message_group").fetchone()[0])
     assert sizes[1] < sizes[0] / 3
 
@@ -107,7 +107,9 @@ def test_deflated_rows_are_smaller() -> None:
 def test_damage_is_found_and_named(seed: int, deflate: bool) -> None:
     dice = random.Random(seed)
     with table() as connection:
-        log_rows.write(connection, 1, [Message("a", dice.randbytes(500) * 2) for _ in range(3)], 3, deflate)
+        log_rows.write(
+            connection, log_rows.split(1, [Message("a", dice.randbytes(500) * 2) for _ in range(3)]), 3, deflate
+        )
         (body,) = connection.execute("SELECT body FROM message_group").fetchone()
         for _ in range(50):
             corrupt = bytearray(body)

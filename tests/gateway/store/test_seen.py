@@ -135,7 +135,7 @@ async def test_identities_that_join_a_note_end_with_its_transaction(tmp_path: Pa
 async def test_works_that_are_given_up_before_they_are_submitted_leave_nothing_pending(tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         failed: list[str] = []
-        acks = AckBatch(log.submit, AckOrder(lambda: None, failed.append))
+        acks = AckBatch(log.hand_in, AckOrder(lambda: None, failed.append))
         for seq, works in ((0, [refuse]), (1, [])):
             note = log.seen.note(masks_of([DEVICE[seq]]))
             acks.add(lambda: failed.append("answered"), message_of(DEVICE[seq]), note, *works)
