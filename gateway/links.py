@@ -1,7 +1,7 @@
 """What the dialling end of a link to a neighbour uses of the gateway."""
 
 from gateway.network import Network
-from gateway.network.announcements import BadAnnouncement, Heard, decode_mark
+from gateway.network.announcements import Announced, BadAnnouncement, Changes, Heard, Mark, decode_mark
 from gateway.network.conditions import Conditions
 from gateway.network.disjoint import disjoint
 from gateway.network.interest import Change, changes_for
@@ -30,15 +30,18 @@ __all__ = [
     "LINKS_TOPIC",
     "LINK_PROPERTY",
     "RENEW_PROPERTY",
+    "Announced",
     "BadAnnouncement",
     "BadLink",
     "BadLinkStates",
     "Change",
+    "Changes",
     "Conditions",
     "FilterSum",
     "Heard",
     "LinkSettings",
     "Links",
+    "Mark",
     "Network",
     "Side",
     "Zone",

@@ -22,13 +22,16 @@ Source: RFC 1950 for zlib.
 
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Generator, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 from gateway.network.interest import Change, Interest
 from gateway.network.zones import Side
 from wire.errors import WireError
 from wire.topics import check_topic_filter
+
+Item = TypeVar("Item")
 
 CHANGES_KEPT = 10_000
 """The changes that a neighbour may miss and still get them alone; this many are kept for all neighbours together."""
@@ -40,6 +43,8 @@ PIECE_SIZE = 64 * 1024
 """About how many bytes of filters, before compression, a payload has at most: each takes some milliseconds."""
 PIECE_MAX = 132 * 1024
 """The most bytes that are unpacked from a payload: it ends with the filter that exceeds PIECE_SIZE."""
+STEP = 1_000
+"""How many filters a step of `Heard.changes` looks at: some hundred microseconds."""
 _WHOLE, _CHANGES, _MORE = 0, 1, 0x80
 _HEAD = 17
 _NO_BOOK = bytes(8)
@@ -107,21 +112,40 @@ class Announcer:
         return _encode(_CHANGES, mark, texts, piece_size) if texts else iter(())
 
 
+class Announced(NamedTuple):
+    """An announcement whose payloads are all here: the whole interest, or changes, up to a mark."""
+
+    is_whole: bool
+    mark: Mark
+    texts: list[str]
+
+
+class Changes(NamedTuple):
+    """What an announcement changes: the filters that are newly wanted, and the filters that no longer are.
+
+    ``again`` are filters that the neighbour wanted before and wants still, and that it did not want in between: it
+    lacks their retained messages.
+    """
+
+    added: list[str]
+    removed: list[str]
+    again: list[str]
+
+
 class Heard:
     """The interest of one neighbour, as it has announced it.
 
     Args:
-        filters: the filters that it wanted when it was heard last.
+        filters: the filters that it wanted when it was heard last. The caller changes them as announcements say.
         mark: how far it was heard.
 
-    ``filters`` are what it wants, ``mark`` is how far it was heard. ``wanted_again`` are filters that it wanted before
-    the last announcement and wants still, and that it did not want in between: it lacks their retained messages.
+    ``mark`` is how far it was heard. It says that nothing was heard while only a part of an announcement is followed:
+    over the next connection the neighbour announces its whole interest.
     """
 
-    def __init__(self, filters: Iterable[str] = (), mark: Mark | None = None) -> None:
-        self.filters = dict.fromkeys(filters)
+    def __init__(self, filters: Collection[str] = (), mark: Mark | None = None) -> None:
         self.mark = mark or Mark()
-        self.wanted_again: list[str] = []
+        self._filters = filters
         self._texts: list[str] = []  # of an announcement that goes on
         self._size = 0
 
@@ -129,10 +153,10 @@ class Heard:
         """A new connection begins: what was begun over the last one does not go on."""
         self._texts, self._size = [], 0
 
-    def take(self, payload: bytes) -> tuple[list[str], list[str]]:
-        """Takes in a payload; returns the filters that are newly wanted, and the filters that no longer are.
+    def take(self, payload: bytes) -> Announced | None:
+        """Takes in a payload; returns the announcement that ends with it, None while it goes on.
 
-        Both are empty while the announcement goes on. Raises BadAnnouncement, and changes nothing then.
+        Raises BadAnnouncement, and changes nothing then.
         """
         kind, mark, texts, size = _decode(payload)
         self._size += size
@@ -141,38 +165,67 @@ class Heard:
             self.begin()
             raise BadAnnouncement(f"its filters have more than {TEXTS_MAX} bytes, or are more than {FILTERS_MAX}")
         if kind & _MORE:
-            return [], []
+            return None
         texts = self._texts
         self.begin()
-        is_whole = kind == _WHOLE
-        added, removed = self._renewed(texts) if is_whole else self._changed(mark, texts)
-        is_cut_short = is_whole and mark.book == self.mark.book  # more has changed than the announcer keeps
-        mentioned = texts if is_cut_short else [text[1:] for text in texts] if not is_whole else ()
-        gone = set(removed)
-        self.wanted_again = [one for one in dict.fromkeys(mentioned) if one in self.filters and one not in gone]
-        for topic_filter in removed:
-            del self.filters[topic_filter]
-        self.filters.update(dict.fromkeys(added))
-        self.mark = mark
-        return added, removed
+        return Announced(kind == _WHOLE, mark, texts)
 
-    def _renewed(self, texts: list[str]) -> tuple[list[str], list[str]]:
-        wanted = dict.fromkeys(texts)
-        added = [one for one in wanted if one not in self.filters]
-        return added, [one for one in self.filters if one not in wanted]
+    def changes(self, announced: Announced) -> Generator[None, None, Changes]:
+        """Finds out what an announcement changes, in steps of some hundred microseconds; changes nothing itself.
 
-    def _changed(self, mark: Mark, texts: list[str]) -> tuple[list[str], list[str]]:
-        """Returns what changes make of the filters; one that comes and goes again is in neither list."""
-        if mark.book != self.mark.book:
+        Raises BadAnnouncement.
+        """
+        if announced.is_whole:
+            is_cut_short = announced.mark.book == self.mark.book  # more has changed than the announcer keeps
+            return (yield from self._renewed(announced.texts, is_cut_short))
+        return (yield from self._changed(announced))
+
+    def _renewed(self, texts: list[str], is_cut_short: bool) -> Generator[None, None, Changes]:
+        wanted: dict[str, None] = {}
+        added: list[str] = []
+        again: list[str] = []
+        for some in _steps(texts):
+            news = [one for one in dict.fromkeys(some) if one not in wanted]
+            wanted.update(dict.fromkeys(news))
+            added += [one for one in news if one not in self._filters]
+            if is_cut_short:
+                again += [one for one in news if one in self._filters]
+            yield
+        removed: list[str] = []
+        for some in _steps(self._filters):
+            removed += [one for one in some if one not in wanted]
+            yield
+        return Changes(added, removed, again)
+
+    def _changed(self, announced: Announced) -> Generator[None, None, Changes]:
+        """Returns what changes make of the filters; one that comes and goes again is in none of the lists."""
+        if announced.mark.book != self.mark.book:
             raise BadAnnouncement("it has changes of an interest that was never announced")
         wanted: dict[str, bool] = {}
-        for text in texts:
-            topic_filter, is_wanted = text[1:], text[:1] == "+"
-            if is_wanted is wanted.get(topic_filter, topic_filter in self.filters):
-                raise BadAnnouncement(f"{text[:100]!r} does not follow from what was announced before")
-            wanted[topic_filter] = is_wanted
-        added = [one for one, is_wanted in wanted.items() if is_wanted and one not in self.filters]
-        return added, [one for one, is_wanted in wanted.items() if not is_wanted and one in self.filters]
+        for some in _steps(announced.texts):
+            for text in some:
+                topic_filter, is_wanted = text[1:], text[:1] == "+"
+                if is_wanted is wanted.get(topic_filter, topic_filter in self._filters):
+                    raise BadAnnouncement(f"{text[:100]!r} does not follow from what was announced before")
+                wanted[topic_filter] = is_wanted
+            yield
+        changes = Changes([], [], [])
+        for each in _steps(wanted.items()):
+            for topic_filter, is_wanted in each:
+                if topic_filter not in self._filters:
+                    if is_wanted:
+                        changes.added.append(topic_filter)
+                else:
+                    (changes.again if is_wanted else changes.removed).append(topic_filter)
+            yield
+        return changes
+
+
+def _steps(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """Yields the items, a list of STEP after the other."""
+    rest = iter(items)
+    while some := list(islice(rest, STEP)):
+        yield some
 
 
 def _texts(changes: Iterable[Change], side: Side) -> Iterator[str]:

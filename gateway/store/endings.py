@@ -247,8 +247,10 @@ class Endings:
 
         What is in flight may still arrive. Of a consumer with more than FILTERS_MAX filters nothing is noted.
         """
+        if cursor.unread_from >= self._log.head or len(cursor.filters) > FILTERS_MAX:
+            return
         ended = [cursor.filters[one] for one in topic_filters if one in cursor.filters]
-        if not ended or cursor.unread_from >= self._log.head or len(cursor.filters) > FILTERS_MAX:
+        if not ended:
             return
         gone = {one.topic_filter for one in ended}
         kept = [one for topic_filter, one in cursor.filters.items() if topic_filter not in gone]

@@ -2,10 +2,10 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
-from gateway.links import Heard, Network, Side, decode_mark
+from gateway.links import Announced, Changes, Heard, Mark, Network, Side, decode_mark
 from gateway.routes import Subscription
 from gateway.store import MessageLog, sessions
 
@@ -22,7 +22,8 @@ class HeardInterest:
         network: told what is wanted, None where the route has no gateway around it.
 
     ``subscriptions`` are by topic filter. ``side`` is the link's, None while the route has no neighbour. ``is_aside``:
-    the link closes a circle, so that what the neighbour wants counts for nothing.
+    the link closes a circle, so that what the neighbour wants counts for nothing. ``unwritten`` counts the changes that
+    are to be written with the next commits.
     """
 
     def __init__(self, log: MessageLog, session: str, network: Network | None) -> None:
@@ -37,13 +38,10 @@ class HeardInterest:
         mark = "" if stored is None or stored.description is None else stored.description.link
         self._heard = Heard(self.subscriptions, decode_mark(mark))
         self._is_stored = stored is not None
+        self._rows: dict[str, Subscription | None] = {}  # changed, and not deferred yet
+        self.unwritten = 0
         self.side: Side | None = None
         self.is_aside = False
-
-    @property
-    def wanted_again(self) -> list[str]:
-        """The filters that the last announcement has withdrawn and told again."""
-        return self._heard.wanted_again
 
     @property
     def mark(self) -> str:
@@ -79,30 +77,49 @@ class HeardInterest:
             self._log.defer(sessions.remove_session(self._session))
         self._is_stored = False
         self.subscriptions = {}
-        self._heard = Heard()
+        self._heard = Heard(self.subscriptions)
 
     def begin(self) -> None:
         """A new connection begins."""
         self._heard.begin()
 
-    def take(self, payload: bytes, position: int) -> tuple[list[Subscription], list[str]]:
-        """Takes in an announcement; returns the new subscriptions, and the filters of the ended ones.
+    def take(self, payload: bytes) -> Announced | None:
+        """Takes in a payload; returns the announcement that ends with it. Raises BadAnnouncement."""
+        return self._heard.take(payload)
 
-        They are durable no later than any message that is stored from now on. No message up to the position waits for
-        the neighbour. Raises BadAnnouncement.
+    def changes(self, announced: Announced) -> Generator[None, None, Changes]:
+        """Finds out what an announcement changes, step by step. Raises BadAnnouncement."""
+        return self._heard.changes(announced)
+
+    def add(self, topic_filters: Iterable[str], position: int) -> list[Subscription]:
+        """The neighbour newly wants filters, and no message up to the position waits for it; returns its subscriptions.
+
+        ``save`` has to follow before any message is stored.
         """
-        before = self._heard.mark
-        added, removed = self._heard.take(payload)
-        subscriptions = [self._subscription(topic_filter, position) for topic_filter in added]
-        self.subscriptions.update((one.topic_filter, one) for one in subscriptions)
-        for topic_filter in removed:
+        added = [self._subscription(topic_filter, position) for topic_filter in topic_filters]
+        rows = {one.topic_filter: one for one in added}
+        self.subscriptions.update(rows)
+        self._rows.update(rows)
+        return added
+
+    def remove(self, topic_filters: Iterable[str]) -> None:
+        """The neighbour wants filters no more; ``save`` has to follow before any message is stored."""
+        for topic_filter in topic_filters:
             del self.subscriptions[topic_filter]
-        if self._heard.mark != before:
-            self._is_stored = True
-            description = sessions.SessionDescription(NEVER_EXPIRES_S, None, link=self.mark)
-            rows = dict.fromkeys(removed) | {one.topic_filter: one for one in subscriptions} | {"": description}
-            self._log.defer(sessions.SaveSession(self._session, rows))
-        return subscriptions, removed
+            self._rows[topic_filter] = None
+
+    def save(self, mark: Mark) -> None:
+        """Writes what has changed no later than any message that is stored from now on, with the mark that is heard.
+
+        Without a mark only a part of an announcement is followed. A start after a kill then asks for all of it.
+        """
+        if not self._rows and mark == self._heard.mark:
+            return
+        self._heard.mark, self._is_stored = mark, True
+        description = sessions.SessionDescription(NEVER_EXPIRES_S, None, link=self.mark)
+        self._log.defer(sessions.SaveSession(self._session, {**self._rows, "": description}))
+        self.unwritten += len(self._rows)
+        self._rows = {}
 
     def _subscription(self, topic_filter: str, position: int) -> Subscription:
         head = self._log.head
@@ -112,14 +129,18 @@ class HeardInterest:
         return Subscription(topic_filter, QOS, since, None, True, earlier=earlier)
 
     def count(self, added: Iterable[str], removed: Iterable[str]) -> None:
-        """Counts filters that the neighbour newly wants, and no longer counts others; tells the other neighbours so."""
+        """Counts filters that the neighbour newly wants, and no longer counts others; ``tell`` has to follow."""
         if self._network is None or self.side is None or self.is_aside:
             return
         for topic_filter in added:
             self._network.want(topic_filter, self.side)
         for topic_filter in removed:
             self._network.want_no_more(topic_filter, self.side)
-        self._network.tell()
+
+    def tell(self) -> None:
+        """Tells the other neighbours what has changed."""
+        if self._network is not None:
+            self._network.tell()
 
 
 class AskedFilters:

@@ -1,9 +1,11 @@
 """A route's link to a neighbour: what the neighbour wants, and which messages go over the link."""
 
-from collections.abc import Callable, Collection, Container, Coroutine, Iterable, Sequence
+import contextlib
+import sqlite3
+from collections.abc import Callable, Collection, Container, Coroutine, Generator, Iterable, Sequence
 
 from gateway.delivery import Sender
-from gateway.links import Conditions, LinkSettings, Network
+from gateway.links import Announced, Conditions, LinkSettings, Mark, Network
 from gateway.routes import Message, Slice, Subscription
 from gateway.store import Backlog, Endings, LaneCursor, MessageLog, ReasonToDrop, drops, qos2
 from uplink.config.queue import QueueSettings
@@ -12,6 +14,7 @@ from uplink.queue.owed import OwedRetained
 from wire.topics import matches
 
 AT_ONCE = 100  # filters that a neighbour newly wants, or no longer; beyond it other tasks run in between
+WRITTEN_AT_ONCE = 2_000  # changed filters in one commit, so that no publisher waits long behind it
 
 
 class RouteLink:
@@ -127,45 +130,77 @@ class RouteLink:
     ) -> Coroutine[None, None, None] | None:
         """The neighbour tells what it wants; it counts for the next message that is stored. Raises BadAnnouncement.
 
-        If much has changed, a coroutine is returned that does the rest of it, slice by slice: nothing else of the
-        neighbour may be taken before. ``endings`` are told of messages that wait for what it wants no more.
+        If that is much, a coroutine is returned that follows it, slice by slice, and raises BadAnnouncement too:
+        nothing else of the neighbour may be taken before. ``endings`` are told of messages that wait for what it wants
+        no more.
         """
-        added, removed = self.interest.take(payload, min([cursor.position for cursor in cursors]))
-        if removed and endings is not None:
-            self._note_withdrawn(added, removed, cursors, endings)
-        self.owed.want([one.topic_filter for one in added] + self.interest.wanted_again)
-        if len(added) + len(removed) > AT_ONCE:
-            return self._follow_all(added, removed, cursors)
-        self._follow(added, removed, cursors)
+        announced = self.interest.take(payload)
+        if announced is None:
+            return None
+        steps = self._follow(announced, cursors, endings)
+        before = len(self.interest.subscriptions) if announced.is_whole else 0
+        if len(announced.texts) + before > AT_ONCE:
+            return self._follow_in_slices(steps)
+        for _ in steps:
+            pass
+        self.interest.tell()
         return None
 
-    def _note_withdrawn(
-        self, added: list[Subscription], removed: list[str], cursors: Sequence[LaneCursor], endings: Endings
-    ) -> None:
-        """Leaves ranges of what waits for filters that are wanted no more, and for none that takes their place."""
-        always = self._configured()
-        for cursor in cursors:
-            self._subscribe(cursor, added)
-            endings.withdraw(cursor, [one for one in removed if one not in always])
-
-    async def _follow_all(self, added: list[Subscription], removed: list[str], cursors: Sequence[LaneCursor]) -> None:
+    async def _follow_in_slices(self, steps: Iterable[None]) -> None:
         slice_ = Slice()
-        for begin in range(0, max(len(added), len(removed)), AT_ONCE):
-            self._follow(added[begin : begin + AT_ONCE], removed[begin : begin + AT_ONCE], cursors)
+        for _ in steps:
+            self.interest.tell()
+            if self.interest.unwritten > WRITTEN_AT_ONCE:
+                self.interest.unwritten = 0
+                with contextlib.suppress(sqlite3.Error):  # the log says so, and writes it later
+                    await self._log.submit([])
             if slice_.is_over:
                 await slice_.give_way()
+        self.interest.tell()
 
-    def _follow(self, added: list[Subscription], removed: list[str], cursors: Sequence[LaneCursor]) -> None:
+    def _follow(
+        self, announced: Announced, cursors: Sequence[LaneCursor], endings: Endings | None
+    ) -> Generator[None, None, None]:
+        """Follows an announcement in steps; each leaves memory and store with the same. Raises BadAnnouncement."""
+        added, removed, again = yield from self.interest.changes(announced)
+        position = min([cursor.position for cursor in cursors])
         always = self._configured()
-        for cursor in cursors:
-            self._subscribe(cursor, added)
-            for topic_filter in removed:
-                if topic_filter not in always:
-                    cursor.unsubscribe(topic_filter)
-            if removed:
-                cursor.tally.stop()  # until it is counted again
-                cursor.tally.noticed = Backlog(self._log.count_behind(cursor.position))
-        self.interest.count([one.topic_filter for one in added], removed)
+        left = len(added) + len(removed)
+        self.owed.want(again)
+        for begin in range(0, len(added), AT_ONCE):
+            some = added[begin : begin + AT_ONCE]
+            subscriptions = self.interest.add(some, position)
+            self.owed.want(some)
+            for cursor in cursors:
+                self._subscribe(cursor, subscriptions)
+            self.interest.count(some, ())
+            left -= len(some)
+            if left > AT_ONCE:
+                self.interest.save(Mark())
+                yield
+        ended = [one for one in removed if one not in always] if always else removed
+        if ended and endings is not None:  # what waits for these, and for none that takes their place, leaves ranges
+            for cursor in cursors:
+                endings.withdraw(cursor, ended)
+        for begin in range(0, len(removed), AT_ONCE):
+            some = removed[begin : begin + AT_ONCE]
+            self.interest.remove(some)
+            for cursor in cursors:
+                self._unsubscribe(cursor, some)
+            self.interest.count((), some)
+            left -= len(some)
+            if left > AT_ONCE:
+                self.interest.save(Mark())
+                yield
+        self.interest.save(announced.mark)
+
+    def _unsubscribe(self, cursor: LaneCursor, removed: Iterable[str]) -> None:
+        always = self._configured()
+        for topic_filter in removed:
+            if topic_filter not in always:
+                cursor.unsubscribe(topic_filter)
+        cursor.tally.stop()  # until it is counted again
+        cursor.tally.noticed = Backlog(self._log.count_behind(cursor.position))
 
     def _subscribe(self, cursor: LaneCursor, added: Iterable[Subscription]) -> None:
         always = self._configured()

@@ -6,11 +6,12 @@ import re
 import pytest
 
 from gateway.network import announcements, link, topology
-from gateway.network.announcements import Announcer, Heard, Mark, decode_mark
+from gateway.network.announcements import Announcer, Mark, decode_mark
 from gateway.network.interest import LOCAL, Interest
 from gateway.network.link import BadLink, FilterSum, LinkSettings, decode_link, encode_link
 from gateway.network.zones import Zone
 from gateway.sessions.subscribers import NEIGHBOUR_FILTERS_MAX
+from tests.gateway.network.hearing import Listener
 from tools.cli.paths import source_root
 
 PAGE = (source_root() / "docs/reference/network.md").read_text()
@@ -63,7 +64,8 @@ def test_a_neighbour_takes_the_announcements_of_the_page_one_after_the_other() -
     rows = re.findall(r"^\| (nothing|`\w+ \d`) \| `(\w+)` \| (.+) \|$", section("### Announcements"), re.MULTILINE)
     interest = Interest()
     announcer = Announcer(interest, bytes.fromhex("0123456789abcdef"))
-    heard = Heard()
+    listener = Listener()
+    heard = listener.heard
     want, want_no_more = interest.want, interest.want_no_more
     steps = [
         [(want, "telemetry/+/temperature"), (want, "orders/#")],
@@ -75,8 +77,8 @@ def test_a_neighbour_takes_the_announcements_of_the_page_one_after_the_other() -
         announcer.note([change for act, topic_filter in step for change in act(topic_filter, LOCAL)])
         (made,) = announcer.news(SIDE, heard.mark)
         assert made[:17] == payload[:17]  # how zlib packs the texts is its own affair
-        assert Heard(heard.filters, heard.mark).take(made) == Heard(heard.filters, heard.mark).take(payload)
-        added, removed = heard.take(payload)
+        assert heard.take(made) == heard.take(payload)
+        added, removed, _ = listener.take(payload)
         signs = ("", "") if mark == "nothing" else ("+", "-")
         said = [f"`{signs[0]}{one}`" for one in added] + [f"`{signs[1]}{one}`" for one in removed]
         assert said == texts.split(", ")
