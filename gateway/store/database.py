@@ -306,19 +306,17 @@ class Database:
         before, said = (self.position, self._seq), self._marks
         first = self.position + 1
         parts = [one for works in batch for one in works if isinstance(one, PARTS)]
-        for part in parts:
-            self._number(part)
+        positions = list(map(self._number, parts))
         rows = list(log_rows.split(first, parts))
-        has_others = sum(map(len, batch)) > len(parts)
         if self._is_wal_foul:
             self._restart_wal()
         try:
             try:
-                results = self._write(batch, rows, has_others)
+                results = self._write(batch, rows, positions)
             except sqlite3.Error as error:
                 if not is_damage(error) or not _give_up_deletions(batch):
                     raise
-                results = self._write(batch, rows, has_others)
+                results = self._write(batch, rows, positions)
         except Exception:
             self.position, self._seq = before  # positions and sequence numbers are free again
             raise
@@ -356,19 +354,20 @@ class Database:
         (free,) = self._writer.execute("PRAGMA freelist_count").fetchone()
         return (pages - free) * self._page_size, free * self._page_size
 
-    def _write(self, batch: Sequence[Sequence[Work]], rows: list[LogRow], has_others: bool) -> list[list[Any]]:
+    def _write(self, batch: Sequence[Sequence[Work]], rows: list[LogRow], positions: list[int]) -> list[list[Any]]:
         """Runs one transaction. One small row is a transaction by itself: to begin and to commit takes as long."""
-        said = self._marks
+        said, numbers = self._marks, iter(positions)
+        has_others = sum(map(len, batch)) > len(positions)
         is_small = len(rows) == 1 and not has_others and rows[0].size < self._page_size - self._unmeasured
         try:
             if is_small and not self._checkpoints.all_copied:
                 self._unmeasured += log_rows.write(self._writer, rows, self._seq, self._deflate)
                 self._wal_pages += COMMIT_PAGES
-                return [[one.position for one in works if isinstance(one, PARTS)] for works in batch]
+                return [[next(numbers) for _ in works] for works in batch]
             self._writer.execute("BEGIN IMMEDIATE")
             self._mark_round()
             results = [
-                [one.position if isinstance(one, PARTS) else one(self._writer) for one in works] for works in batch
+                [next(numbers) if isinstance(one, PARTS) else one(self._writer) for one in works] for works in batch
             ]
             size = log_rows.write(self._writer, rows, self._seq, self._deflate)
             measured = self._measure()  # here, as the locks are held already
@@ -386,9 +385,9 @@ class Database:
         self._wal_pages += COMMIT_PAGES + max(grown, size // self._page_size) + (GROWTH_PAGES if grown else 0)
         return results
 
-    def _number(self, part: Part) -> None:
-        """Gives messages their position, and those without an identity one."""
-        part.position = self.position + 1
+    def _number(self, part: Part) -> int:
+        """Gives messages their position, and those without an identity one; returns the position of the first one."""
+        position = part.position = self.position + 1
         self.position += part.count
         if isinstance(part, PublishBatch):
             if not part.bring_identities:
@@ -397,6 +396,7 @@ class Database:
         elif not part.origin:
             self._seq += 1
             part.origin, part.epoch, part.seq = self.origin, self.epoch, self._seq
+        return position
 
     def read(self, after: int, up_to: int) -> list[LogRow]:
         """Returns consecutive rows with the messages behind a position, as many as fit READ_BYTES_MAX.
