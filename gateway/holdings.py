@@ -5,14 +5,19 @@ nothing by using another client identifier. Rates (``gateway.loop.pace``) and qu
 (``gateway.store.client_quotas``) are counted by owner too.
 """
 
+from sys import intern
+
 from gateway.port import network_of
 
 OWNERS_FULL = 4  # all owners together may hold as much as this many owners at their limit
 
 
 def owner_of(user: str | None, host: str) -> str:
-    """Returns the owner of a client: its user, or without one the address that it comes from."""
-    return f"user {user}" if user is not None else f"address {network_of(host)}"
+    """Returns the owner of a client: its user, or without one the address that it comes from.
+
+    All its clients have the same text: each keeps it in several places.
+    """
+    return intern(f"user {user}" if user is not None else f"address {network_of(host)}")
 
 
 class Holdings:

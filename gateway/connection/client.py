@@ -14,7 +14,7 @@ from gateway.connection.publish_rules import PublishRules
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SubscribeRefused, Subscribing
 from gateway.connection.underway import Underway
-from gateway.delivery import LiveHold, Peer, RetainedCursor, Sender, Window
+from gateway.delivery import Peer, Sender, Window
 from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
 from gateway.port import Port
@@ -72,15 +72,14 @@ class Client:
 
     __slots__ = (
         "_acks",
+        "_answered",
         "_answers",
         "_end",
         "_failed",
-        "_hold",
-        "_multicast",
         "_name",
-        "_peer",
+        "_permissions",
+        "_port",
         "_protocol",
-        "_retained",
         "_rules",
         "_sender",
         "_services",
@@ -108,9 +107,9 @@ class Client:
         end: ListeningEnd | None = None,
     ) -> None:
         self._end = end
-        self._protocol, self._session = protocol, session
-        self._name, self._peer = name, port.peer
-        self._services, self._failed = services, failed
+        self._protocol, self._session, self._permissions = protocol, session, permissions
+        self._name, self._port = name, port
+        self._services, self._answered, self._failed = services, answered, failed
         self._acks: AckBatch = AckBatch(services.log.hand_in, underway.order)
         connect = protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
@@ -126,26 +125,21 @@ class Client:
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
             waiting=underway.waiting,
-            begin_again=partial(disconnect, reasons.SERVER_BUSY),
+            begin_again=self._rules.begin_again,
         )
-        self._multicast = MulticastMember(services, session, permissions, protocol, port, answered)
-        self._subscribing = Subscribing(services, session, permissions, self._multicast)
+        self._subscribing: Subscribing | None = None  # most devices only publish
         has_identity = RECEIVE in wishes
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
-        naming = Naming(
-            services.stream, session.namings, self._subscribing.namings
-        )  # a method of this client would hold it
-        peer = Peer(name, protocol, line, answered, permissions.may_receive, has_identity, hop=hop, naming=naming)
+        naming, may_receive = Naming(services.stream, session), session.cursor.rights.may_receive
+        peer = Peer(name, protocol, line, answered, may_receive, has_identity, hop=hop, naming=naming)
         owner, outgoing = session.holding.owner, session.outgoing
         shift, room = services.shared.shifts.of(owner), services.shared.rooms.of(owner)
         self._window: Window = Window(
             peer, services.log, session.cursor.consumer, outgoing, shift, services.counters, underway.flight, room
         )
-        self._retained = RetainedCursor(services.log, session.owed, session.holding, durable=session.durable)
-        # Over a link, one client's subscription would hold the messages of all others back.
-        self._hold = LiveHold(room) if end is None else None
-        self._sender = Sender(self._window, services.log, session.cursor, failed, self._retained, self._hold)
+        retained = session.new_retained() if session.owed else None
+        self._sender = Sender(self._window, services.log, session.cursor, failed, retained)
         services.subscribers.feed(session, self._sender)
 
     async def handle(self, packet: Packet) -> None:
@@ -207,12 +201,15 @@ class Client:
         self._acks.end()
         self.intake.stop()
         self._sender.stop()
-        self._multicast.stop()
+        if self._subscribing is not None:
+            self._subscribing.stop()
         if self._end is not None:
             self._end.stop()
 
     def refuse_publish(self, packet: Publish, reason_code: int, problem: str) -> None:
         """Refuses a message that is in no stream that is served here; ``problem`` says why."""
+        self._services.counters.note_received(packet.qos, len(packet.payload))
+        self.intake.note_packet()
         self._rules.refuse_unplaced(packet, reason_code, problem)
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
@@ -229,12 +226,13 @@ class Client:
         await self._acks.settle()  # what the client has published before is older than its subscription
         if self._has_ended():
             return None  # its session may have ended too
-        self._retained.expect()
-        if self._hold is not None:
-            self._hold.begin(self._services.log.head)
+        self._session.retained_for(self._sender).expect()
+        if self._end is None:  # over a link, one client's subscription would hold the messages of all others back
+            self._sender.live_hold.begin(self._services.log.head)
         problem = ""
+        subscribing = self._subscriptions()
         try:
-            codes, owed = await self._subscribing.subscribe(packet, naming)
+            codes, owed = await subscribing.subscribe(packet, naming)
         except SubscribeRefused as error:
             codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
             problem = str(error)
@@ -242,22 +240,33 @@ class Client:
         if self._end is not None:
             self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
         self._note_refused_filters(packet, codes, problem)
-        keys = [] if problem or self._has_ended() else self._multicast.hand_out(packet)
-        return Answer(codes, problem, keys, partial(self._send_old, packet, codes, owed))
+        keys = [] if problem or self._has_ended() else subscribing.hand_out(packet)
+        return Answer(codes, problem, keys, partial(self._send_old, subscribing, packet, codes, owed))
 
-    async def _send_old(self, packet: Subscribe, codes: list[int], owed: list[retained.Owed]) -> None:
+    def _subscriptions(self) -> Subscribing:
+        """Returns what changes the client's subscriptions. Most devices only publish, and have none."""
+        if self._subscribing is None:
+            of_client = self._services, self._session, self._permissions
+            multicast = MulticastMember(*of_client, self._protocol, self._port, self._answered)
+            self._subscribing = Subscribing(*of_client, multicast)
+        return self._subscribing
+
+    async def _send_old(
+        self, subscribing: Subscribing, packet: Subscribe, codes: list[int], owed: list[retained.Owed]
+    ) -> None:
         """Sends retained messages behind a SUBACK, and the gateway's own."""
         if self._has_ended():
             self._session.owe(owed)
             return
-        self._retained.add(owed)
+        cursor = self._session.retained_for(self._sender)
+        cursor.add(owed)
         self._sender.send_retained()
-        async for message, grant in self._subscribing.announced(packet, codes):
+        async for message, grant in subscribing.announced(packet, codes):
             if self._has_ended():
                 break
             self._sender.send_now(message, grant)
-        if self._hold is not None:
-            self._retained.call_behind(self._hold.end)
+        if self._end is None:
+            cursor.call_behind(self._sender.live_hold.end)
 
     async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
         codes = await self.unsubscribe(packet)
@@ -269,7 +278,7 @@ class Client:
         others = None if self._end is None else self._end.others_than(packet)
         if self._end is not None:
             self._services.subscribers.withdraw(self._session, packet.filters if others is None else others)
-        codes = await self._subscribing.unsubscribe(packet.filters if others is None else others)
+        codes = await self._subscriptions().unsubscribe(packet.filters if others is None else others)
         self._services.network.tell()
         return codes if others is None else [reasons.SUCCESS]
 
@@ -278,7 +287,7 @@ class Client:
         refused = [place for place, code in enumerate(codes) if code >= reasons.UNSPECIFIED_ERROR]
         if refused:
             first, code = packet.filters[refused[0]][0], codes[refused[0]]
-            client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._peer}
+            client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._port.peer}
             what = {"filter": first, "refused": len(refused), "reason": problem or reasons.describe(code)}
             logger.warning("subscription refused", extra=about(**client, **what))
 

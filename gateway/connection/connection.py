@@ -5,7 +5,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Collection
-from functools import partial
 from typing import Any
 
 from gateway.auth.admission import Admission, Admitted, Refused, will_of
@@ -353,8 +352,10 @@ class Connection:
         self._link_end = end
         self._room = self._services.shared.rooms.of(self.owner)
         self._room.join(self)
-        make = partial(self._make_client, Underway(self._flush_unless_ended, self._fail))
-        self._client = Parts(services, session, admitted.permissions, visits, self._protocol, make)
+        underway = Underway(self._flush_unless_ended, self._fail)
+        self._client = Parts(
+            services, session, admitted.permissions, visits, self._protocol, underway, self._make_client
+        )
         admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
         admitted.packet.properties.pop(properties.USER_PROPERTY, None)
 
@@ -372,8 +373,8 @@ class Connection:
             self._topics if is_implied else Topics(),
             self.name,
             underway,
-            answered=self._flush_unless_ended,
-            failed=self._fail,
+            answered=underway.order.answered,
+            failed=underway.order.failed,
             disconnect=self.disconnect,
             realtime=self._realtime(end),
             end=end,

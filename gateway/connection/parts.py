@@ -19,6 +19,7 @@ from gateway.auth.admission import Admitted, Refused
 from gateway.auth.permissions import Permissions
 from gateway.connection.client import Client
 from gateway.connection.services import Services
+from gateway.connection.underway import Underway
 from gateway.sessions.session import LiveConnection, Session
 from gateway.streams.names import BadStream, Place, check_served, place_of, stream_named, visiting_id
 from gateway.streams.naming import enter, names_stream
@@ -28,7 +29,7 @@ from wire.codec.packets import Packet, Pubcomp, Publish, Pubrec, Pubrel, Subscri
 from wire.packet_types import PUBACK, PUBREL
 from wire.reasons import NOT_AUTHORIZED, TOPIC_FILTER_INVALID, TOPIC_NAME_INVALID
 
-MakeClient = Callable[[Services, Session, Permissions, bool], Client]
+MakeClient = Callable[[Underway, Services, Session, Permissions, bool], Client]
 
 
 @dataclass(slots=True)
@@ -36,6 +37,10 @@ class _Part:
     services: Services
     session: Session
     client: Client
+
+    @property
+    def may_read_on(self) -> bool:
+        return self.services.log.writer.has_room and self.client.intake.may_read_on
 
 
 class Visits:
@@ -135,15 +140,17 @@ class Parts:
         permissions: what it may do there.
         visits: its sessions in other streams.
         protocol: the connection, already accepted.
+        underway: what the clients of its streams share.
         make: makes the client of a stream, whether it is the implied one or not.
     """
 
     __slots__ = (
         "_home",
         "_make",
-        "_parts",
+        "_others",
         "_permissions",
         "_protocol",
+        "_underway",
         "_visits",
     )
 
@@ -154,14 +161,16 @@ class Parts:
         permissions: Permissions,
         visits: Visits,
         protocol: BulkServerConnection,
+        underway: Underway,
         make: MakeClient,
     ) -> None:
+        self._underway = underway
         self._permissions = permissions
         self._visits = visits
         self._protocol = protocol
         self._make = make
-        self._home = _Part(home, session, make(home, session, permissions, True))
-        self._parts = {home.stream: self._home}
+        self._home = _Part(home, session, make(underway, home, session, permissions, True))
+        self._others: dict[str, _Part] = {}
         for stream, visiting in visits.sessions.items():
             self._begin(stream, visiting)
 
@@ -189,7 +198,7 @@ class Parts:
         if isinstance(step, Publishes):
             self._home.client.intake.take_publishes(step)
             return
-        if len(self._parts) == 1 or step.packet_type == PUBACK:
+        if not self._others or step.packet_type == PUBACK:
             self._home.client.take(step)
             return
         part_of = self._releasing if step.packet_type == PUBREL else self._sending
@@ -206,50 +215,49 @@ class Parts:
 
     async def wait_for_subscribers(self) -> None:
         """Waits while many of the owner's QoS 0 messages have not been handed to their subscribers."""
-        for part in list(self._parts.values()):
+        for part in self._all():
             await part.client.intake.wait_for_subscribers()
 
     @property
     def may_read_on(self) -> bool:
         """Whether the gateway may read more from this client."""
-        for part in self._parts.values():
-            if not (part.services.log.writer.has_room and part.client.intake.may_read_on):
-                return False
-        return True
+        return self._home.may_read_on and (not self._others or all(one.may_read_on for one in self._others.values()))
 
     async def wait_for_room(self) -> None:
         """Waits while the gateway should not read more from this client."""
-        for part in list(self._parts.values()):
+        for part in self._all():
             await part.services.log.writer.wait_for_room()
             await part.client.intake.wait_for_room()
 
     def stop(self) -> None:
         """Ends with the connection. What came over it is written before anything that comes over the next one."""
-        for part in self._parts.values():
+        for part in self._all():
             part.client.stop()
+
+    def _all(self) -> list[_Part]:
+        return [self._home, *self._others.values()]
 
     def _begin(self, stream: str, session: Session) -> _Part:
         services = self._home.services.shared.streams[stream]
-        client = self._make(services, session, self._permissions.in_stream(stream), False)
-        part = self._parts[stream] = _Part(services, session, client)
+        client = self._make(self._underway, services, session, self._permissions.in_stream(stream), False)
+        part = self._others[stream] = _Part(services, session, client)
         return part
 
     async def _part(self, stream: str) -> _Part | None:
         """Returns the part of a stream, None if the connection has ended. Raises BadStream, Refused, sqlite3.Error."""
-        if part := self._parts.get(stream):
+        part = self._home if stream == self._home.services.stream else self._others.get(stream)
+        if part is not None:
             return part
         session = await self._visits.take_up(stream)
         return self._begin(stream, session) if self._protocol.connected else None
 
     def _releasing(self, packet_identifier: int) -> _Part:
         """Returns the part that waits for the PUBREL of an incoming message."""
-        parts = self._parts.values()
-        return next((part for part in parts if packet_identifier in part.session.incoming), self._home)
+        return next((part for part in self._all() if packet_identifier in part.session.incoming), self._home)
 
     def _sending(self, packet_identifier: int) -> _Part:
         """Returns the part that has sent a message at QoS 2."""
-        parts = self._parts.values()
-        return next((part for part in parts if packet_identifier in part.session.outgoing.flows), self._home)
+        return next((part for part in self._all() if packet_identifier in part.session.outgoing.flows), self._home)
 
     async def _publish(self, packet: Publish) -> None:
         """Takes a message that names a stream, or whose response topic does."""

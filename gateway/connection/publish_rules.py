@@ -10,7 +10,7 @@ from gateway.message import Message
 from gateway.sessions.publishing import Publishing
 from wire.codec.packets import MQTT_5, Publish
 from wire.identity import IDENTITY_PROPERTY, find_user_property
-from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, SUCCESS, describe
+from wire.reasons import NOT_AUTHORIZED, QUOTA_EXCEEDED, SERVER_BUSY, SUCCESS, describe
 
 ORIGIN_SAID = 64  # characters of an origin in a reason string
 logger = logging.getLogger(__name__)
@@ -113,6 +113,10 @@ class PublishRules:
             self._disconnect(reason_code)
         else:
             self._answers.refuse(packet, reason_code, problem)
+
+    def begin_again(self) -> None:
+        """Ends the connection: the client is to send again what was forgotten, as too much waited."""
+        self._disconnect(SERVER_BUSY)
 
     def _log(self, reason_code: int, problem: str, **what: str) -> None:
         """Logs a refusal, unless the one before had the same reason code."""

@@ -153,6 +153,14 @@ class Subscribing:
             self._multicast.leave(topic_filter)
         return [QUOTA_EXCEEDED if one in refused else SUCCESS for one in topic_filters], owed
 
+    def hand_out(self, packet: Subscribe) -> list[tuple[str, str]]:
+        """Returns the user properties with the keys for the SUBACK of a SUBSCRIBE that was granted."""
+        return self._multicast.hand_out(packet)
+
+    def stop(self) -> None:
+        """The connection has ended."""
+        self._multicast.stop()
+
     def _has_ended(self) -> bool:
         return self._services.sessions.get(self._session.client_id) is not self._session
 
@@ -223,11 +231,6 @@ class Subscribing:
                     await slice_.give_way()
                 if matches(topic_filter, message.topic):
                     yield message, grant
-
-    def namings(self, topic: str) -> list[tuple[str, str]]:
-        """Returns the session's filters that may match a topic name, each with how it names its stream."""
-        own = self._services.log.audience.takers(topic).get(self._session.cursor, ())
-        return [(one.topic_filter, one.naming) for one in (*own, *self._session.shared.values())]
 
     async def unsubscribe(self, topic_filters: list[str]) -> list[int]:
         """Returns the reason codes. If it raises sqlite3.Error nothing is unsubscribed.

@@ -33,23 +33,20 @@ class LiveHold:
 
     Args:
         room: where they count.
+        send: sends the QoS 0 messages that have waited.
 
     ``steps`` are the steps with retained messages that have not been sent; without a step nothing waits.
     """
 
     __slots__ = ("_is_given_up", "_news", "_room", "_send", "_size", "steps")
 
-    def __init__(self, room: LineRoom) -> None:
+    def __init__(self, room: LineRoom, send: Send) -> None:
         self._room = room
         self.steps: list[_Step] = []
         self._size = 0
         self._is_given_up = False
-        self._send: Send | None = None
+        self._send: Send | None = send
         self._news: Signal | None = None
-
-    def open(self, send: Send) -> None:
-        """Sends with this, from now on, the QoS 0 messages that have waited."""
-        self._send = send
 
     def close(self) -> None:
         """The connection has ended: nothing waits any more."""

@@ -35,9 +35,9 @@ from gateway.store import (
     DeliveryRun,
     Grant,
     GroupCursor,
-    LaneCursor,
     MessageLog,
     Piece,
+    RunCursor,
     drops,
     grant_by,
     grants_apart,
@@ -64,8 +64,9 @@ class Sender:
         log: where messages are read again that go on over this connection.
         cursor: the session's.
         failed: called with a text when messages cannot be sent any more; ends the connection.
-        retained: the cursor of the retained messages that the session's subscriptions match, if it may have any.
-        hold: holds the session's other messages back behind these, if anything does.
+        retained: the cursor of the retained messages that the session's subscriptions match, if it is owed any.
+
+    ``retained`` may be set later, before the session is owed any.
     """
 
     __slots__ = (
@@ -90,7 +91,6 @@ class Sender:
         cursor: OwnCursor,
         failed: Callable[[str], None],
         retained: RetainedCursor | None = None,
-        hold: LiveHold | None = None,
     ) -> None:
         self._window = window
         self._log = log
@@ -107,9 +107,7 @@ class Sender:
         else:
             self._resumed.set()
         self.retained = retained
-        self._hold = hold
-        if hold is not None:
-            hold.open(self.send_now)
+        self._hold: LiveHold | None = None
         self.send_retained()
         cursor.wake_with(self._feed_own)
 
@@ -190,6 +188,13 @@ class Sender:
         self._window.forget(numbers)
         self._cursor.redeliver(numbers)
         self._feed_from(self._cursor)
+
+    @property
+    def live_hold(self) -> LiveHold:
+        """Holds the session's live messages back behind the retained ones. A client that only publishes has none."""
+        if self._hold is None:
+            self._hold = LiveHold(self._window.room, self.send_now)
+        return self._hold
 
     def may_send(self, topic: str) -> bool:
         """Whether the client is there and may have messages of a topic now."""
@@ -391,19 +396,20 @@ class Sender:
             reservation.needs(0)  # it may take long until messages come
             return await cursor.fetch(min(SHARED_FETCH_MOST, room), self._window.may_receive)
         most = min(FETCH_MOST, room)
-        if isinstance(cursor, LaneCursor) and self._window.run_qos_max and not source.again:
+        if isinstance(cursor, RunCursor) and self._window.run_qos_max and not source.again:
             return await cursor.fetch_pieces(most, most, self._window.run_qos_max)
         return await cursor.fetch_now(most)
 
     def _send_runs(self, source: Source, pieces: Sequence[Piece]) -> list[Delivery]:
         """Sends the runs at the beginning, each in one piece; returns the other deliveries."""
-        if not isinstance(source.cursor, LaneCursor):
+        if not isinstance(source.cursor, RunCursor):
             return cast("list[Delivery]", pieces)
+        waits = self._hold is not None and self._hold.steps and source.cursor is self._cursor
         deliveries: list[Delivery] = []
         for piece in pieces:
             if not isinstance(piece, DeliveryRun):
                 deliveries.append(piece)
-            elif deliveries or not self._window.publish_run(piece):
+            elif deliveries or waits or not self._window.publish_run(piece):
                 deliveries += piece.deliveries()
             else:
                 identifiers = piece.packet_identifiers
@@ -580,7 +586,7 @@ def _size_of(source: Source, pieces: Sequence[Piece]) -> int:
     """Returns how many bytes some pieces have at most."""
     if len(pieces) > 1 and not isinstance(source.cursor, RetainedCursor):
         return HAND_OUT_BYTES_MAX
-    return sum(piece.size for piece in pieces)
+    return sum([piece.batch.size if isinstance(piece, DeliveryRun) else piece.size for piece in pieces])
 
 
 def _as(delivery: Delivery, grant: Grant) -> Delivery:

@@ -24,6 +24,7 @@ from wire.errors import PacketTooLargeError
 
 Finish = Callable[[list[int]], None]
 
+PLAIN = Grant(1)
 LAID_OUT_MAX = 128 * 1024  # bytes of PUBLISHes that are kept for the next subscriber of the same messages
 
 logger = logging.getLogger(__name__)
@@ -225,12 +226,23 @@ class Window:
 
     @property
     def run_qos_max(self) -> int:
-        """The highest QoS of runs that it sends in one piece, 0 for none."""
-        return 0
+        """The highest QoS of runs that it sends in one piece, 0 for none: then more than the packet identifiers of the
+        PUBLISHes is for this end alone.
+        """
+        has_own_names = self._naming is not None and not self._naming.is_plain
+        return 0 if self._has_identity or has_own_names or self.protocol.gives_aliases else 1
 
     def publish_run(self, run: DeliveryRun) -> bool:
         """Sends the messages of a run in one piece; False, and none is sent, where each goes by itself."""
-        return False
+        identifiers = run.packet_identifiers
+        if run.dup or run.grant != PLAIN or self._flight.has_flow_of(identifiers):
+            return False
+        parts, longest, payload_size = run.laid_out(self.protocol.protocol_level)
+        if not self.protocol.publish_all(identifiers, fill_in(parts, identifiers), longest):
+            return False
+        if self._counters is not None:
+            self._counters.note_sent(1, payload_size, len(identifiers))
+        return True
 
     def send(
         self,

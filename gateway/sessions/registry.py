@@ -17,7 +17,7 @@ from gateway.sessions.copies import LinkCopies
 from gateway.sessions.released import Released
 from gateway.sessions.session import LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
-from gateway.store import Cursor, MessageLog, Outgoing, consumer_names, qos2, retained, sessions, skip_ahead
+from gateway.store import Cursor, MessageLog, Outgoing, RunCursor, consumer_names, qos2, retained, sessions, skip_ahead
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
 
 NEVER_EXPIRES_S = 0xFFFF_FFFF  # [section 3.1.2.11.2]
@@ -193,10 +193,10 @@ class Sessions:
         self, client_id: str, user: str | None, expiry_s: int, flows: Iterable[qos2.Flow] = (), *, durable: bool
     ) -> Session:
         """Makes a session without subscriptions."""
-        cursor = Cursor(self._log, consumer_names.SESSION + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
+        cursor = RunCursor(self._log, consumer_names.SESSION + client_id, durable=durable, window=INFLIGHT_WINDOW_MAX)
         outgoing = Outgoing(self._log, client_id, flows)
         session = self._sessions[client_id] = Session(
-            client_id, user, expiry_s, cursor, outgoing, Holding(self._holdings)
+            self._log, client_id, user, expiry_s, cursor, outgoing, Holding(self._holdings)
         )
         if durable:
             session.released = Released(self._log.defer, client_id, session.incoming)

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from gateway.delivery import Sender
+from gateway.delivery import RetainedCursor, Sender
 from gateway.holdings import Holding
 from gateway.loop.timers import Timer
 from gateway.message import Message
@@ -10,7 +10,7 @@ from gateway.network.conditions import NO_CONDITIONS
 from gateway.network.link import FilterSum, LinkSettings, encode_link
 from gateway.network.zones import LOCAL, Side
 from gateway.sessions.released import Released
-from gateway.store import Cursor, Outgoing, retained, sessions
+from gateway.store import Cursor, MessageLog, Outgoing, retained, sessions
 from gateway.subscriptions import Demand, Subscription
 
 
@@ -50,6 +50,7 @@ class Session:
 
     __slots__ = (
         "_changes",
+        "_log",
         "_noted",
         "_saved",
         "asked",
@@ -81,8 +82,16 @@ class Session:
     is_broker = False  # see ``gateway.connection.publish_answers``
 
     def __init__(
-        self, client_id: str, user: str | None, expiry_s: int, cursor: Cursor, outgoing: Outgoing, holding: Holding
+        self,
+        log: MessageLog,
+        client_id: str,
+        user: str | None,
+        expiry_s: int,
+        cursor: Cursor,
+        outgoing: Outgoing,
+        holding: Holding,
     ) -> None:
+        self._log = log
         self.client_id = client_id
         self.user = user
         self.expiry_s = expiry_s
@@ -173,11 +182,27 @@ class Session:
 
     def owe(self, owed: list[retained.Owed]) -> None:
         """Owes retained messages that were found over a connection that has ended; the next may be here already."""
-        if self.sender is not None and self.sender.retained is not None:
-            self.sender.retained.add(owed)
+        if self.sender is not None:
+            self.retained_for(self.sender).add(owed)
             self.sender.send_retained()
         else:
             self.owed.update(dict.fromkeys(owed))
+
+    def retained_for(self, sender: Sender) -> RetainedCursor:
+        """Returns the cursor of the retained messages that a sender of this session sends. A connection has none until
+        it is owed some, or has subscribed: most devices only publish.
+        """
+        if sender.retained is None:
+            sender.retained = self.new_retained()
+        return sender.retained
+
+    def new_retained(self) -> RetainedCursor:
+        """Returns a cursor of the retained messages that are owed, for one connection."""
+        return RetainedCursor(self._log, self.owed, self.holding, durable=self.durable)
+
+    def namings_for(self, topic: str) -> list[tuple[str, str]]:
+        """Returns the filters that may match a topic name, each with how it names its stream."""
+        return [(one.topic_filter, one.naming) for one in (*self.cursor.matching(topic), *self.shared.values())]
 
     def subscription(self, topic_filter: str) -> Subscription | None:
         """Returns its subscription of a topic filter, its own or a shared one; None without one."""

@@ -1,9 +1,9 @@
 """The gateway's durable message store: what other folders may use of it.
 
 `MessageLog` is the log: it stores messages, and hands them out to consumers. A consumer reads with a `Cursor`, which
-saves how far it has got. QoS 2 messages that a session or a route sends are in `Outgoing`. A message that a consumer
-does not get leaves a range of identities, with a reason such as `EVICTED`. `Endings` scans the log for consumers that
-have ended.
+saves how far it has got; a session's is a `RunCursor`. QoS 2 messages that a session or a route sends are in
+`Outgoing`. A message that a consumer does not get leaves a range of identities, with a reason such as `EVICTED`.
+`Endings` scans the log for consumers that have ended.
 
 The modules `qos2`, `retained` and `wills` hold the rows of one table each, and return what the log writes in
 a transaction (`Work`). `quotas` counts what waits for one consumer against limits, `consumer_names` says how the names
@@ -29,15 +29,16 @@ from gateway.store.consumers.delivery import (
     grants_apart,
 )
 from gateway.store.consumers.group_cursor import GroupCursor
+from gateway.store.consumers.run_cursor import Piece, RunCursor
+from gateway.store.consumers.runs import DeliveryRun
 from gateway.store.endings import Endings
 from gateway.store.group_commit import AckBatch, AckOrder
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
 from gateway.store.routes.hand_over import hand_over
-from gateway.store.routes.lane_cursor import LaneCursor, Piece
+from gateway.store.routes.lane_cursor import LaneCursor
 from gateway.store.routes.left_out import LeftOut
 from gateway.store.routes.refused import Refused
-from gateway.store.routes.runs import DeliveryRun
 from gateway.store.seen import SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import disk, shelf, wal
 from gateway.store.sqlite.folder import MESSAGES, is_in_memory, why_unusable
@@ -73,6 +74,7 @@ __all__ = [
     "ReasonToDrop",
     "Refused",
     "RefusedRow",
+    "RunCursor",
     "SeenNote",
     "Standing",
     "UnseenDrops",

@@ -318,12 +318,12 @@ class AckOrder:
         failed: called with a text when a batch could not be written: nothing of it is answered.
     """
 
-    __slots__ = ("_answered", "_answers", "_failed", "_handed_in", "_work", "gathering")
+    __slots__ = ("_answers", "_handed_in", "_work", "answered", "failed", "gathering")
 
     def __init__(self, answered: Callable[[], None], failed: Callable[[str], None]) -> None:
         self.gathering = 0
-        self._answered = answered
-        self._failed = failed
+        self.answered = answered
+        self.failed = failed
         self._work: dict[HandIn, list[Work]] = {}
         self._answers: list[Answer] = []
         self._handed_in: list[_HandedIn] = []
@@ -363,8 +363,8 @@ class AckOrder:
                 given_up = [one for work in self._work.values() for one in work]
                 self._begin()  # nothing overtakes what has to come again
                 tell_of_failure(given_up)
-                self._failed(f"the message store failed: {batch.error}")
+                self.failed(f"the message store failed: {batch.error}")
                 continue
             for answer in batch.answers:
                 answer()
-        self._answered()
+        self.answered()

@@ -402,8 +402,11 @@ class MessageLog:
 
         Raises sqlite3.Error.
         """
-        in_memory = list(itertools.islice(self._row_cache.behind(after), ROWS_MOST))
-        return in_memory or await self.reader.read(after, self.head)
+        return self.rows_in_memory(after) or await self.reader.read(after, self.head)
+
+    def rows_in_memory(self, after: int) -> list[LogRow]:
+        """Returns consecutive rows from the one with the next message on, none if that is on disk alone."""
+        return list(itertools.islice(self._row_cache.behind(after), ROWS_MOST))
 
     async def read_one(self, position: int) -> Message | None:
         """Returns the message at a position, None if it is gone. Raises sqlite3.Error."""

@@ -1,7 +1,8 @@
 """What a message is called on the line: its topic name, its response topic, and the user property with its stream."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy
+from typing import Protocol
 
 from gateway.message import Message
 from gateway.streams.names import DEFAULT_NAME, PLAIN, PREFIX, PROPERTY, Place, place_of, prefix_of, stream_named
@@ -10,8 +11,15 @@ from wire.properties import RESPONSE_TOPIC, USER_PROPERTY
 from wire.reserved import STREAM_PROPERTY, STREAM_TOPICS
 from wire.topics import matches
 
-Matching = Callable[[str], Iterable[tuple[str, str]]]
-"""Returns topic filters that may match a topic name, each with how it names its stream."""
+
+class NamesStreams(Protocol):
+    """A session; ``namings`` counts how many of its subscriptions name the stream in each way."""
+
+    @property
+    def namings(self) -> dict[str, int]: ...
+
+    def namings_for(self, topic: str) -> Iterable[tuple[str, str]]:
+        """Returns topic filters that may match a topic name, each with how it names its stream."""
 
 
 def enter(packet: Publish, place: Place, implied: str) -> Publish:
@@ -50,21 +58,19 @@ class Naming:
 
     Args:
         stream: the stream, "" for the default one.
-        counts: how many of the session's subscriptions name the stream in each way.
-        matching: finds the session's subscriptions for a topic name.
+        session: the client's session, whose subscriptions name it.
     """
 
-    __slots__ = ("_counts", "_matching", "_stream")
+    __slots__ = ("_session", "_stream")
 
-    def __init__(self, stream: str, counts: dict[str, int], matching: Matching) -> None:
+    def __init__(self, stream: str, session: NamesStreams) -> None:
         self._stream = stream
-        self._counts = counts
-        self._matching = matching
+        self._session = session
 
     @property
     def is_plain(self) -> bool:
         """Whether all messages have their plain names."""
-        counts = self._counts
+        counts = self._session.namings
         return not (counts.get(PREFIX) or counts.get(PROPERTY))
 
     def of(self, message: Message) -> Message:
@@ -87,7 +93,7 @@ class Naming:
     def _naming(self, topic: str) -> str:
         if self.is_plain:
             return PLAIN
-        used = [naming for naming, count in self._counts.items() if count]
+        used = [naming for naming, count in self._session.namings.items() if count]
         if len(used) > 1:
-            used = [naming for topic_filter, naming in self._matching(topic) if matches(topic_filter, topic)]
+            used = [naming for topic_filter, naming in self._session.namings_for(topic) if matches(topic_filter, topic)]
         return max(used, key=(PLAIN, PROPERTY, PREFIX).index, default=PLAIN)

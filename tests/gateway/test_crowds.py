@@ -155,12 +155,12 @@ async def test_a_client_that_reads_gets_its_messages_beside_others_of_its_owner_
 
 def test_live_messages_that_wait_behind_retained_ones_have_one_room_for_all_clients_of_an_owner() -> None:
     room, message, grant = LineRoom(1_000_000), Message("a", bytes(300_000)), Grant(0, False, ())
-    holds = [LiveHold(room) for _ in range(4)]
+    holds = [LiveHold(room, lambda *_: None) for _ in range(4)]
     for hold in holds:
         hold.begin(0)
     assert [hold.keep(message, grant, 1_000_000) for hold in holds] == [True, True, True, False]
     holds[0].close()
     holds[1].end()
-    late = LiveHold(room)
+    late = LiveHold(room, lambda *_: None)
     late.begin(0)
     assert [late.keep(message, grant, 1_000_000) for _ in range(3)] == [True, True, False]

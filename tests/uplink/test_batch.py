@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.message import Message
-from gateway.store import Delivery, Grant
-from gateway.store.routes.runs import run_of
+from gateway.store import Delivery, DeliveryRun, Grant
+from gateway.store.consumers.runs import columns_of
 from tests.gateway.store.support import random_batch
 from uplink.outlet.batch import BatchPacker, messages_in
 from uplink.outlet.batch_publish import batch_topic
@@ -194,7 +194,8 @@ def test_messages_that_came_together_leave_in_the_same_bytes_as_one_by_one(
         publishes = random_batch(dice, count)
         publishes.epoch, publishes.first_seq = 9, position
         begin = data.draw(st.integers(0, count - 1))
-        run = run_of(publishes, begin, count, position, position - 1, 65535, Grant(1), dup=False)
+        sizes = columns_of(publishes).sizes[begin:]
+        run = DeliveryRun(position, position - 1, 65535, Grant(1), sizes, publishes, begin, False)
         together.add(run, 0)
         for place, message in enumerate(run.messages(), start=position):
             one_by_one.add(Delivery(place, place, message, False, 1), 0)

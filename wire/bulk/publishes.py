@@ -8,6 +8,7 @@
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
+from operator import add
 from struct import pack
 from typing import NamedTuple
 
@@ -265,6 +266,92 @@ def cut_contents(packets: bytes, level: int) -> list[bytes]:
     return contents
 
 
+class Halves(NamedTuple):
+    """PUBLISHes that were cut, as they came, around their packet identifiers.
+
+    `sizes` are the bytes of payload, topic name and properties of each, as the function `content_size` counts them,
+    `payload_sizes` those of the payloads alone. `may_expire`: at least one has a Message Expiry Interval.
+    """
+
+    heads: list[bytes]
+    tails: list[bytes]
+    sizes: list[int]
+    payload_sizes: list[int]
+    may_expire: bool
+
+
+def cut_halves(packets: bytes, level: int) -> Halves:
+    """Returns the halves of PUBLISHes that `cut_publishes` has cut."""
+    has_properties = level == MQTT_5
+    heads: list[bytes] = []
+    tails: list[bytes] = []
+    payload_sizes: list[int] = []
+    other_sizes: list[int] = []
+    may_expire = False
+    head, packet_size = NO_HEAD, 0
+    head_size = name_size = 0
+    size = len(packets)
+    start = 0
+    while start < size:
+        if packets.startswith(head, start):
+            place, end = start + head_size, start + packet_size
+        else:
+            length = packets[start + 1]
+            if length < 0x80:
+                name = start + 4
+                end = start + 2 + length
+            else:
+                name = start + 5
+                end = start + 3 + (length & 0x7F | packets[start + 2] << 7)
+            place = name + (packets[name - 2] << 8 | packets[name - 1])
+            head, head_size, packet_size = packets[start:place], place - start, end - start
+            name_size = len(packets[name:place].decode())
+        at = place + IDENTIFIER_SIZE
+        heads.append(head)
+        tails.append(packets[at:end])
+        other_size = name_size
+        if not has_properties:
+            payload_sizes.append(end - at)
+        elif packets[at]:
+            block, behind = find_block(packets, at)
+            common, _, _ = read_block(packets[block:behind])
+            other_size += common.size
+            may_expire = may_expire or common.expiry_ms > 0
+            payload_sizes.append(end - behind)
+        else:
+            payload_sizes.append(end - at - 1)
+        other_sizes.append(other_size)
+        start = end
+    return Halves(heads, tails, list(map(add, payload_sizes, other_sizes)), payload_sizes, may_expire)
+
+
+def split_columns(
+    topics: Sequence[bytes], blocks: Sequence[bytes], payloads: Sequence[bytes], level: int, qos: int
+) -> tuple[list[bytes], Sequence[bytes]]:
+    """Returns the first halves, and the second ones, of PUBLISHes without DUP and RETAIN.
+
+    Args:
+        topics: the topic name of each.
+        blocks: the properties of each, without their length. Over MQTT 3.1.1 they do not travel.
+        payloads: the payload of each.
+        level: the protocol level.
+        qos: 1 or 2.
+    """
+    tails = payloads
+    if level == MQTT_5:
+        lengths = {block: encode_length(len(block)) + block for block in set(blocks)}
+        tails = [lengths[block] + payload for block, payload in zip(blocks, payloads, strict=True)]
+    kinds = list(zip(topics, map(len, tails), strict=True))
+    heads = {
+        (topic, size): FIRST_BYTE_OF[qos]
+        + encode_length(2 + len(topic) + IDENTIFIER_SIZE + size)
+        + len(topic).to_bytes(2, "big")
+        + topic
+        for topic, size in set(kinds)
+    }
+    return list(map(heads.__getitem__, kinds)), tails
+
+
 def split_publish(topic: str, block: bytes, payload: bytes, qos: int) -> tuple[bytes, bytes]:
     """Returns what comes before and behind the packet identifier in a PUBLISH of QoS 1 or 2 without DUP and RETAIN.
 
@@ -287,8 +374,12 @@ def join_publishes(halves: Sequence[tuple[bytes, bytes]], identifiers: Sequence[
 
 def lay_out(halves: Sequence[tuple[bytes, bytes]]) -> tuple[list[bytes], int]:
     """Returns the parts of the PUBLISHes with these halves for ``fill_in``, and a length that none of them exceeds."""
-    heads, tails = [head for head, _ in halves], [tail for _, tail in halves]
-    parts: list[bytes] = [b""] * (3 * len(halves))
+    return lay_out_halves([head for head, _ in halves], [tail for _, tail in halves])
+
+
+def lay_out_halves(heads: Sequence[bytes], tails: Sequence[bytes]) -> tuple[list[bytes], int]:
+    """Does the same with the first halves and the second ones by themselves."""
+    parts: list[bytes] = [b""] * (3 * len(heads))
     parts[0::3] = heads
     parts[2::3] = tails
     return parts, max(map(len, heads)) + IDENTIFIER_SIZE + max(map(len, tails))

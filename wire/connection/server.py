@@ -60,6 +60,9 @@ NOT_SERVED = {
     WILDCARD_SUBSCRIPTION_AVAILABLE: WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 }
 """The reason code for a subscription that a CONNACK has ruled out, by the property that did."""
+OFFERS = (MAXIMUM_QOS, RETAIN_AVAILABLE, *NOT_SERVED)
+"""The properties of a CONNACK that say what the client may ask for."""
+_NO_LIMITS: dict = {}  # of what most clients may ask for
 
 
 class ServerConnection(Connection):
@@ -108,7 +111,7 @@ class ServerConnection(Connection):
         self._inflight_maximum = inflight_maximum
         self._is_3_1 = False
         self._authentication_methods = authentication_methods
-        self._announced: dict = {}
+        self._announced = _NO_LIMITS
         self._requests: dict = {}
         # packet identifier: (type of the request, whether each filter is well-formed, QoS of each filter in MQTT 3.1)
 
@@ -153,8 +156,8 @@ class ServerConnection(Connection):
             return
         announced = self._announcement(properties or {})
         self._send(Connack(session_present and not self._is_3_1, SUCCESS, announced))
-        announced.pop(USER_PROPERTY, None)  # what stays says what the client may ask for
-        self._announced = announced
+        if limited := [key for key in OFFERS if key in announced]:
+            self._announced = {key: announced[key] for key in limited}
         if self.protocol_level == MQTT_5:
             self.keep_alive_s = announced.get(SERVER_KEEP_ALIVE, connect.keep_alive_s)
 

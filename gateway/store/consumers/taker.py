@@ -153,11 +153,14 @@ class Taker:
         """Whether a stored message is for this consumer."""
         return any(message.qos or one.takes_qos_0 for one in self.granting(position, message))
 
+    def matching(self, topic: str) -> Sequence[Subscription]:
+        """Returns the subscriptions that match a topic name."""
+        return self._log.audience.takers(topic).get(self, ())
+
     def granting(self, position: int, message: Message) -> list[Subscription]:
         if self.closed or message.publisher in self.not_from:
             return []
-        matching = self._log.audience.takers(message.topic).get(self, ())
-        granting = self.filters.granting(matching, position, message)
+        granting = self.filters.granting(self.matching(message.topic), position, message)
         return granting if granting and self.rights.might_receive(position, message.topic) else []
 
     @property

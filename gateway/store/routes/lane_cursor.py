@@ -3,28 +3,27 @@
 ::
 
     log ─► which lane? ─► subscriptions ─► limits, rules ─► a run of one batch, or one message after the other
-           (`Lane`)       (`Cursor`)       (`LeftByRule`)   (`RunsInFlight`)
+           (`Lane`)       (`Cursor`)       (`LeftByRule`)   (`RunCursor`)
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from gateway.message import Message
 from gateway.store.consumer_names import BACKFILL
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor, HoldsBack
-from gateway.store.consumers.delivery import Backlog, Delivery, Grant, ReasonToDrop
+from gateway.store.consumers.delivery import Backlog, Delivery, ReasonToDrop
 from gateway.store.consumers.log_reader import LogReader
+from gateway.store.consumers.run_cursor import RunCursor
+from gateway.store.consumers.runs import Columns, DeliveryRun, columns_of
 from gateway.store.routes.lanes import BackfillRanges, LaneRanges
 from gateway.store.routes.left_by_rule import LeavesOut, LeftByRule, TellLeftOut, either
-from gateway.store.routes.runs import DeliveryRun, RowsAhead, RunsInFlight, columns_of, run_of
 from gateway.store.tables.drops import SELECTED, UNROUTED
-from gateway.store.tables.log_rows import Gap, Part, PublishBatch
+from gateway.store.tables.log_rows import LogRow, Part, PublishBatch
 from gateway.subscriptions import Subscription
-from wire.bulk.publishes import qos_of
 
-RUN_LEAST = 8  # messages in a batch of PUBLISHes; fewer of them are faster one by one
-
-Piece = Delivery | DeliveryRun
-"""What a route's cursor hands out: one message, or many at once."""
+ROWS_KEPT = 8  # rows of the log that were read from the disk, and are not handed out yet
 
 
 def keeps_all(_: Message) -> bool:
@@ -32,14 +31,34 @@ def keeps_all(_: Message) -> bool:
     return True
 
 
-class LaneCursor(Cursor):
-    """The cursor of one lane, with ``fetch_pieces`` besides ``fetch_now``. Runs are acknowledged as pieces, or by
-    packet identifiers.
+class RowsAhead:
+    """Rows of the log from the next message on that were read and are not handed out yet."""
 
-    A run has messages of one `PublishBatch`, with nothing that sets one of them apart: all of them are taken alike,
-    none may expire or may be dropped, no route has handed one on before, no QoS 2 flow has one, and no limit below a
-    topic filter counts one. All others are handed out one by one, in their order; while there is a backfill, so are
-    all messages of both lanes.
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: list[LogRow] = []
+
+    async def read(self, log: LogReader[Any], after: int) -> Sequence[LogRow]:
+        """Returns rows with the next message behind a position; it reads some if none is here. Raises
+        sqlite3.Error."""
+        self.forget(after)
+        if not self._rows or self._rows[0].first > after + 1:
+            self._rows = (await log.read_rows(after))[:ROWS_KEPT]
+        return list(self._rows)
+
+    def forget(self, after: int) -> None:
+        """Forgets rows without a message behind a position."""
+        while self._rows and self._rows[0].last <= after:
+            self._rows.pop(0)
+
+    def clear(self) -> None:
+        """Forgets all rows."""
+        self._rows = []
+
+
+class LaneCursor(RunCursor):
+    """The cursor of one lane. While there is a backfill, all messages of both lanes are handed out one by one.
 
     Args:
         log, consumer, filters, window: as for a ``Cursor``; both lanes have the consumer's name in ranges and flows.
@@ -50,7 +69,7 @@ class LaneCursor(Cursor):
     cursor only passes messages, as something is known of these.
     """
 
-    flight: RunsInFlight
+    _run_bytes_max = sys.maxsize  # a column batch may have more
 
     def __init__(
         self,
@@ -71,8 +90,8 @@ class LaneCursor(Cursor):
         self._rows = RowsAhead()
         self._unrouted_up_to = 0
         self._keeps: Callable[[Message], bool] = keeps_all
-        ranges, flight = LaneRanges(backfill, is_backfill=is_backfill), RunsInFlight()
-        super().__init__(log, consumer, filters, window=window, always_counts=True, ranges=ranges, flight=flight)
+        ranges = LaneRanges(backfill, is_backfill=is_backfill)
+        super().__init__(log, consumer, filters, window=window, always_counts=True, ranges=ranges)
         self._taken_before = self._taken
         self.takes_new = not is_backfill
         self.passed = {position: None for position in self.passed if self._is_own(position)}
@@ -144,55 +163,15 @@ class LaneCursor(Cursor):
         """
         self._unrouted_up_to, self._keeps = position, keeps
 
-    async def fetch_pieces(self, limit: int, single_limit: int, run_qos_max: int = 2) -> Sequence[Piece]:
-        """Returns the next messages without waiting, in order; none if none waits. Raises sqlite3.Error.
-
-        Args:
-            limit: the most messages in runs.
-            single_limit: the most messages one by one.
-            run_qos_max: the highest QoS of runs; messages of a higher one come one by one.
-        """
-        async with self.fetching:
-            runs, singles = await self._take_runs(limit, single_limit, run_qos_max)
-        return runs or await self.fetch_now(singles)
-
-    def acknowledge_pieces(self, pieces: Iterable[Piece]) -> None:
-        """What was handed out has arrived."""
-        arrived = size = 0
-        singles: list[int] = []
-        for piece in pieces:
-            if isinstance(piece, Delivery):
-                singles.append(piece.packet_identifier)
-            elif self.flight.take_run(piece):
-                arrived += len(piece)
-                size += piece.size
-            else:
-                self.flight.spread()
-                singles += piece.packet_identifiers
-        self._note_runs_arrived(arrived, size)
-        if singles:
-            self.acknowledge_all(singles)
-
-    def redeliver_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Hands out again, one by one, what was handed out."""
-        numbers: list[int] = []
-        for piece in pieces:
-            numbers += [piece.packet_identifier] if isinstance(piece, Delivery) else piece.packet_identifiers
-        self.redeliver(numbers)
-
     def acknowledge_all(self, packet_identifiers: Sequence[int]) -> int:
-        arrived, size, others = self.flight.take_from_runs(packet_identifiers)
-        self._note_runs_arrived(arrived, size)
-        arrived += super().acknowledge_all(others)
+        arrived = super().acknowledge_all(packet_identifiers)
         self._note_left()
         return arrived
 
     def _note_runs_arrived(self, arrived: int, size: int) -> None:
+        super()._note_runs_arrived(arrived, size)
         if arrived:
-            self.tally.note_acknowledged(arrived, size)
             self._note_left()
-            self._tell()
-            self._log.changed()
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         await super().evict(messages)
@@ -269,72 +248,16 @@ class LaneCursor(Cursor):
         if self._left and (found := self._left.take(self.position if up_to is None else up_to)):
             self._log.leave_out(self.consumer, found)
 
-    async def _take_runs(self, limit: int, single_limit: int, run_qos_max: int) -> tuple[list[DeliveryRun], int]:
-        """Returns the next runs. If there are none, returns as well how many messages come one by one before a run."""
-        if self._looks_at_each or self.unread_from < self._unrouted_up_to:
-            return [], single_limit
-        limit = min(limit, self.window - self.flight.used(self._taken))
-        if limit <= 0 or self.unread_from == self._log.head:
-            return [], single_limit
-        after = self.unread_from
-        await self._rows.read(self._log, after)
-        runs: list[DeliveryRun] = []
-        grants: dict[tuple[str, int], Grant | None] = {}
-        singles = 0
-        after = self.unread_from
-        for first, part in self._rows.parts_behind(after):
-            begin = max(0, after + 1 - first)
-            alike = self._taken_alike(first + begin, first + part.count, part, run_qos_max, grants)
-            if alike is None:
-                singles += part.count - begin
-                if runs or singles >= single_limit:
-                    break
-            elif singles:
-                break
-            else:
-                end = min(part.count, begin + limit)
-                runs.append(self._hand_out_run(*alike, begin, end, first + begin))
-                limit -= len(runs[-1])
-                if not limit or len(runs[-1]) < end - begin:
-                    break
-        self._rows.forget(self.unread_from)
-        return runs, min(max(1, singles), single_limit)
+    def _content(self, batch: PublishBatch) -> Columns:
+        return columns_of(batch)
+
+    async def _next_rows(self, after: int) -> Sequence[LogRow]:
+        return await self._rows.read(self._log, after)
 
     @property
     def _looks_at_each(self) -> bool:
-        """Whether no message may be in a run now."""
-        counts_each = self.tally.is_walking or self.tally.origins is not None
-        return counts_each or self.reason_to_drop is not None or self._has_lanes or bool(self.flight.waiting)
+        return super()._looks_at_each or self._has_lanes or self.unread_from < self._unrouted_up_to
 
-    def _taken_alike(
-        self, position: int, end: int, part: Part | Gap, qos_max: int, grants: dict[tuple[str, int], Grant | None]
-    ) -> tuple[PublishBatch, Grant] | None:
-        """Returns a part, with how the consumer takes its messages from a position on; None if each goes by itself."""
-        if not isinstance(part, PublishBatch) or part.count < RUN_LEAST or (qos := qos_of(part.packets)) > qos_max:
-            return None
-        if position <= max(self._usual_from, self._log.gone) or part.publisher in self.not_from:
-            return None
-        if (topics := self.tally.topics) is not None and any(map(topics.has, part.topics)):
-            return None
-        if self.passed and not self.passed.keys().isdisjoint(range(position, end)):
-            return None
-        found: set[Grant | None] = set()
-        for topic in part.topics:
-            kind = topic, qos
-            if kind not in grants:
-                grants[kind] = self.grant(position, Message(topic, b"", qos))
-            found.add(grants[kind])
-        grant = found.pop()
-        if grant is None or found or part.may_bring_trails or columns_of(part).may_expire:
-            return None
-        return part, grant
-
-    def _hand_out_run(self, batch: PublishBatch, grant: Grant, begin: int, end: int, position: int) -> DeliveryRun:
-        head, dup_up_to = self._dup_up_to
-        if dup := position <= head and self._taken < dup_up_to:
-            end = min(end, begin + min(head + 1 - position, dup_up_to - self._taken))
-        run = run_of(batch, begin, end, position, self._taken, self._identifiers, grant, dup=dup)
-        self.flight.add_run(run)
-        self._taken += len(run)
-        self._read = run.last
-        return run
+    def _hand_out_run(self, run: DeliveryRun) -> None:
+        super()._hand_out_run(run)
+        self._rows.forget(self.unread_from)

@@ -1,12 +1,14 @@
 """A gateway with many messages at once: what goes the hot path is stored, delivered and refused as everything is."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.gateway.steps import started
+from gateway.store import PublishBatch
+from tests.gateway.steps import session_of, started
 from tests.gateway.store.support import epoch_of, messages_in, stored
-from tests.gateway.support import Client, connected, joined, running, subscribed, user_property
+from tests.gateway.support import Client, connected, joined, running, subscribed, until, user_property
 from wire.bulk import publishes, reader
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, NO_LOCAL, Puback, Pubcomp, Publish, Pubrec
 from wire.hops import HOPS_PROPERTY, encode_hop
@@ -75,6 +77,59 @@ async def test_many_subscribers_get_the_same(tmp_path: Path) -> None:
         publish_many(publisher, "a/b", count=50)
         for subscriber in subscribers:
             assert [(await subscriber.receive()).payload for _ in range(50)] == [b"%d" % i for i in range(50)]
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+async def test_no_message_becomes_an_object_for_subscribers_that_take_all_alike(
+    tmp_path: Path, level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
+        subscribers = [await connected(broker, f"subscriber-{i}", protocol_level=level) for i in range(2)]
+        for subscriber in subscribers:
+            await subscriber.subscribe("a/+")
+        await publisher.publish("a/b", b"first")
+        monkeypatch.setattr(PublishBatch, "messages", None)
+        publish_many(publisher, "a/b")
+        for subscriber in subscribers:
+            received = [(await subscriber.receive()).payload for _ in range(1 + MANY)]
+            assert received == [b"first", *(b"%d" % number for number in range(MANY))]
+        await until(lambda: not session_of(broker, "subscriber-1").cursor.flight.positions(), "all is acknowledged")
+
+
+async def test_what_a_subscriber_has_not_acknowledged_of_many_comes_again_and_nothing_else(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"session_expiry_s": 100, "clean_start": False}
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
+        subscriber = await subscribed(broker, "subscriber", "a/+", **options)
+        await publisher.publish("a/b", b"first")
+        await subscriber.receive()
+        publish_many(publisher, "a/b", count=100)
+        received = [await subscriber.expect(Publish) for _ in range(100)]
+        for packet in [*received[:30], *received[40:50]]:
+            subscriber.acknowledge(packet)
+        await subscriber.ping()
+        subscriber.cut()
+        again = await connected(broker, "subscriber", **options)
+        numbers = [*range(30, 40), *range(50, 100)]
+        packets = [await again.receive() for _ in numbers]
+        assert [(packet.payload, packet.dup) for packet in packets] == [(b"%d" % number, True) for number in numbers]
+        await again.expect_no_message()
+
+
+async def test_retained_messages_come_before_many_live_ones(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        publisher = await connected(broker, "publisher", protocol_level=MQTT_3_1_1)
+        for number in range(3):
+            await publisher.publish(f"a/{number}", b"1", retain=True)
+        await publisher.publish("a/live", b"first")
+        subscriber = await subscribed(broker, "subscriber", "a/#", receive_maximum=1)
+        first = await subscriber.expect(Publish)  # the others wait for its acknowledgement
+        publish_many(publisher, "a/live", count=20)
+        await publisher.ping()
+        subscriber.acknowledge(first)
+        topics = [first.topic, *[(await subscriber.receive()).topic for _ in range(22)]]
+        assert (sorted(topics[:3]), set(topics[3:])) == (["a/0", "a/1", "a/2"], {"a/live"})
 
 
 async def test_exactly_once_is_released_many_at_once(tmp_path: Path, hot: list[int]) -> None:

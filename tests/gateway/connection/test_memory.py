@@ -1,4 +1,4 @@
-"""What a connection costs: an object of CPython with more than 29 attributes gets a dictionary of its own, 1.3 kB."""
+"""What a connection costs. An object of CPython with more than 29 attributes gets a dictionary of its own, 1.3 kB."""
 
 import gc
 from pathlib import Path
@@ -23,5 +23,18 @@ async def test_no_object_of_a_connection_has_too_many_attributes_for_shared_keys
         made = [one for one in own_objects() if id(one) not in before and not isinstance(one, ClientConnection)]
         sizes = {type(one).__qualname__: len(vars(one)) for one in made if hasattr(one, "__dict__")}
         await client.disconnect()
-    assert {"BulkServerConnection", "Cursor"} <= sizes.keys()
+    assert {"BulkServerConnection", "RunCursor"} <= sizes.keys()
     assert {name: size for name, size in sizes.items() if size > ATTRIBUTES_MOST} == {}
+
+
+async def test_a_client_that_only_publishes_has_nothing_that_serves_subscribers(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        before = {id(one): one for one in own_objects()}
+        client = await Client("counted").connect(tcp_port(broker))
+        await client.publish("a", b"1", qos=1)
+        made = {type(one).__qualname__ for one in own_objects() if id(one) not in before}
+        await client.subscribe("a")
+        at_subscribe = {type(one).__qualname__ for one in own_objects() if id(one) not in before} - made
+        await client.disconnect()
+    assert {"Client", "Intake", "Sender"} <= made
+    assert {"LiveHold", "MulticastMember", "RetainedCursor", "Subscribing"} <= at_subscribe

@@ -8,7 +8,9 @@ import pytest
 
 from gateway.delivery.window import encode_publishes, plain_ones
 from gateway.message import Message, identity_properties, plain_properties
-from gateway.store import Delivery
+from gateway.store import Delivery, DeliveryRun, Grant
+from tests.gateway.store.support import random_batch
+from wire.bulk.publishes import fill_in
 from wire.codec.packets import MQTT_3_1_1, MQTT_5, Decoder, Packet, Publish
 from wire.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY
 
@@ -49,6 +51,26 @@ def test_it_is_the_same_as_each_publish_by_itself(seed: int, level: int, has_ide
             encoded, longest = encode_publishes(messages, identifiers, level, qos, has_identity, aliases, hop)
             assert list(decoded(encoded)) == [with_alias(one, alias) for one, alias in zip(each, aliases, strict=True)]
             assert longest >= max(map(len, packets))
+
+
+@pytest.mark.parametrize("level", [MQTT_3_1_1, MQTT_5])
+def test_a_run_is_the_same_as_each_publish_by_itself(seed: int, level: int) -> None:
+    """Over either version of MQTT, whichever the messages came over, with their own identities or without."""
+    dice = random.Random(seed)
+    for _ in range(20):
+        batch = random_batch(dice, 30)
+        begin, count = dice.randrange(10), dice.randint(1, 20)
+        sizes = [message.content_size for message in batch.messages()[begin : begin + count]]
+        run = DeliveryRun(1, 65_530, 65_535, Grant(batch.messages()[0].qos), sizes, batch, begin, False)
+        each = [
+            Publish(one.topic, one.payload, one.qos, False, False, number, one.properties if level == MQTT_5 else {})
+            for one, number in zip(run.messages(), run.packet_identifiers, strict=True)
+        ]
+        packets = [publish.encode(level) for publish in each]
+        parts, longest, payload_size = run.laid_out(level)
+        assert fill_in(parts, run.packet_identifiers) == b"".join(packets)
+        assert longest >= max(map(len, packets))
+        assert payload_size == sum(len(one.payload) for one in run.messages())
 
 
 def with_alias(publish: Publish, alias: int) -> Publish:

@@ -3,9 +3,21 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from gateway.message import Message
-from gateway.store import Cursor, Delivery, DeliveryRun, LaneCursor, MessageLog, Piece, PublishBatch
-from gateway.store.routes.runs import columns_of
+from gateway.store import (
+    HAND_OUT_BYTES_MAX,
+    Cursor,
+    Delivery,
+    DeliveryRun,
+    LaneCursor,
+    MessageLog,
+    Piece,
+    PublishBatch,
+    RunCursor,
+)
+from gateway.store.consumers.runs import columns_of
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import CountsBacklogs, opened, random_batch
 from wire.bulk.property_block import encode_contents
@@ -42,12 +54,18 @@ def state_of(cursor: Cursor) -> tuple[object, ...]:
 class Pair:
     """A cursor that hands out runs and a plain one; both get the same acknowledgements."""
 
-    def __init__(self, log: MessageLog, dice: random.Random) -> None:
-        self.runs = LaneCursor(log, "route/runs", [MINE], window=WINDOW)
-        self.plain = Cursor(log, "route/plain", [MINE], window=WINDOW, always_counts=True)
+    def __init__(self, log: MessageLog, dice: random.Random, *, is_route: bool) -> None:
+        kind = LaneCursor if is_route else RunCursor
+        self.runs = kind(log, "route/runs", [MINE], window=WINDOW)
+        self.plain = Cursor(log, "route/plain", [MINE], window=WINDOW, always_counts=is_route)
         self.dice = dice
         self.held: list[Piece] = []
         self.seen = 0
+
+    async def count(self, log: MessageLog) -> None:
+        """Counts their backlogs, from now on."""
+        await log.backlogs.count(self.runs)
+        await log.backlogs.count(self.plain)
 
     async def fetch(self) -> None:
         pieces = list(await self.runs.fetch_pieces(self.dice.randint(1, 60), self.dice.randint(1, 30)))
@@ -111,18 +129,25 @@ def check_columns(run: DeliveryRun) -> None:
     assert run.sizes == columns.sizes == [message.content_size for message in messages]
 
 
-async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Path, seed: int) -> None:
-    """Over random stores, acknowledgements of whole runs and of parts, lost connections, evictions and restarts."""
+@pytest.mark.parametrize("is_route", [True, False], ids=["route", "session"])
+async def test_runs_are_the_messages_that_a_plain_cursor_hands_out(tmp_path: Path, seed: int, is_route: bool) -> None:
+    """Over random stores, acknowledgements of whole runs and of parts, lost connections, evictions and restarts.
+
+    A route's backlog is always counted, and a session's from some moment on.
+    """
     dice = random.Random(seed)
     seen = 0
     for _ in range(4):
         async with opened(tmp_path) as log:
-            log.limit_by(CountsBacklogs())
-            pair = Pair(log, dice)
-            await log.backlogs.count(pair.runs)
-            await log.backlogs.count(pair.plain)
+            if is_route:
+                log.limit_by(CountsBacklogs())
+            pair = Pair(log, dice, is_route=is_route)
+            if is_route:
+                await pair.count(log)
             for _ in range(STEPS):
                 match dice.choice(("store", "store", "fetch", "fetch", "fetch", "acknowledge", "lose", "evict")):
+                    case "store" if dice.random() < 0.05:
+                        await pair.count(log)
                     case "store":
                         others = ("mine/a", "others") if dice.random() < 0.2 else ("mine/a", "mine/ä")
                         parts = [random_batch(dice, dice.randint(1, 90), others, expires=dice.random() < 0.2)]
@@ -181,6 +206,19 @@ async def test_a_backlog_of_a_former_process_leaves_in_runs_too(tmp_path: Path, 
         assert all(isinstance(piece, DeliveryRun) for piece in found)
         assert sum(len(piece) for piece in found) == 5000
         assert (cursor.position, cursor.backlog and cursor.backlog.messages) == (5000, 0)
+
+
+async def test_the_runs_of_one_fetch_fit_the_memory_of_one_hand_out(tmp_path: Path) -> None:
+    """The rest comes with the next fetches, and a route may take all of it at once."""
+    size, count = HAND_OUT_BYTES_MAX // 10 + 1, 25
+    data = b"".join(Publish("mine/a", bytes(size), 1, packet_identifier=3).encode(MQTT_3_1_1) for _ in range(count))
+    async with opened(tmp_path) as log:
+        session, route = RunCursor(log, "session/s", [MINE]), LaneCursor(log, "route/r", [MINE])
+        for _ in range(2):
+            await log.submit([PublishBatch(data, {"mine/a": None}, count, MQTT_3_1_1, "c", 1, "gw")])
+        fetched = [singly(list(await session.fetch_pieces(100, 100))) for _ in range(6)]
+        assert [len(deliveries) for deliveries in fetched] == [9, 9, 7, 9, 9, 7]
+        assert [piece.last - piece.position + 1 for piece in await route.fetch_pieces(100, 100)] == [count, count]
 
 
 def test_the_columns_of_a_batch_are_read_once_for_all_of_its_runs() -> None:

@@ -5,23 +5,24 @@ message of it becomes an object. As soon as one message of a run has to be treat
 its deliveries become single ones.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import add
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gateway.message import Message
 from gateway.store.consumers.delivery import Delivery, Grant, InFlight
-from gateway.store.consumers.log_reader import LogReader
 from gateway.store.tables.evicted import EvictedMessage
-from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
+from gateway.store.tables.log_rows import PublishBatch
 from wire.bulk.property_block import Identity, decode_common, encode_contents
-from wire.bulk.publishes import cut_columns
+from wire.bulk.publishes import Halves, cut_columns, cut_halves, lay_out_halves, qos_of, split_columns
 
 COLUMNS_REMEMBERED = 4  # batches of PUBLISHes: a run is often followed by another one of the same batch
-ROWS_KEPT = 8  # rows of the log that were read from the disk, and are not handed out yet
+LAID_OUT_REMEMBERED = 4  # runs for the next subscriber
+_NO_RUNS: dict[int, "FlownRun"] = {}  # of all consumers that have taken none yet: most devices only publish
+_NO_NUMBERS: dict[int, int] = {}
 
 
 class Columns(NamedTuple):
@@ -70,27 +71,39 @@ def columns_of(batch: PublishBatch) -> Columns:
     return Columns(topics, blocks, payloads, identities, sizes, may_expire)
 
 
+@lru_cache(maxsize=COLUMNS_REMEMBERED)
+def halves_of(batch: PublishBatch) -> Halves:
+    """Returns the halves of the PUBLISHes of a batch, as they came: what most subscribers get."""
+    return cut_halves(batch.packets, batch.level)
+
+
+@lru_cache(maxsize=LAID_OUT_REMEMBERED)
+def _laid_out(batch: PublishBatch, begin: int, end: int, level: int) -> tuple[list[bytes], int, int]:
+    if batch.level == level and not batch.bring_identities:
+        halves = halves_of(batch)
+        parts, longest = lay_out_halves(halves.heads[begin:end], halves.tails[begin:end])
+        return parts, longest, sum(halves.payload_sizes[begin:end])
+    topics, blocks, payloads, *_ = columns_of(batch).cut(begin, end)
+    parts, longest = lay_out_halves(*split_columns(topics, blocks, payloads, level, qos_of(batch.packets)))
+    return parts, longest, sum(map(len, payloads))
+
+
 @dataclass(frozen=True, slots=True)
-class DeliveryRun:
-    """Deliveries of the messages of a batch from ``begin`` to ``end``, at consecutive positions from ``position`` on.
+class FlownRun:
+    """What is kept of a run in flight: its deliveries at consecutive positions from ``position`` on.
 
     ``taken`` is how many messages the consumer took before, and ``identifiers`` how many packet identifiers there are.
-    ``sizes`` is how many bytes each message counts for in the backlog. ``dup``: a former process may have delivered
-    them.
+    ``sizes`` is how many bytes each message counts for in the backlog.
     """
 
-    batch: PublishBatch
-    begin: int
-    end: int
     position: int
     taken: int
     identifiers: int
     grant: Grant
     sizes: list[int]
-    dup: bool
 
     def __len__(self) -> int:
-        return self.end - self.begin
+        return len(self.sizes)
 
     @property
     def size(self) -> int:
@@ -98,24 +111,9 @@ class DeliveryRun:
         return sum(self.sizes)
 
     @property
-    def qos(self) -> int:
-        """The QoS, the same for every delivery."""
-        return self.grant.qos
-
-    @property
     def last(self) -> int:
         """The position of its last message."""
         return self.position + len(self) - 1
-
-    @property
-    def number(self) -> int:
-        """The number of its first delivery among all messages that the consumer has taken."""
-        return self.taken + 1
-
-    @property
-    def last_number(self) -> int:
-        """The number of its last delivery."""
-        return self.taken + len(self)
 
     @property
     def packet_identifier(self) -> int:
@@ -133,6 +131,40 @@ class DeliveryRun:
         if begin + end - first <= self.identifiers + 1:
             return list(range(begin, begin + end - first))
         return [taken % self.identifiers + 1 for taken in range(self.taken + first, self.taken + end)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRun(FlownRun):
+    """Deliveries of the messages of a batch from ``begin`` on. ``dup``: a former process may have delivered them."""
+
+    batch: PublishBatch
+    begin: int
+    dup: bool
+
+    @property
+    def end(self) -> int:
+        """The number in the batch of the first message behind it."""
+        return self.begin + len(self)
+
+    @property
+    def qos(self) -> int:
+        """The QoS, the same for every delivery."""
+        return self.grant.qos
+
+    @property
+    def number(self) -> int:
+        """The number of its first delivery among all messages that the consumer has taken."""
+        return self.taken + 1
+
+    @property
+    def last_number(self) -> int:
+        """The number of its last delivery."""
+        return self.taken + len(self)
+
+    @property
+    def flown(self) -> FlownRun:
+        """What is kept of it in flight: not its messages, which a client may leave unacknowledged for long."""
+        return FlownRun(self.position, self.taken, self.identifiers, self.grant, self.sizes)
 
     @property
     def identities(self) -> list[Identity] | Identity:
@@ -153,17 +185,25 @@ class DeliveryRun:
         columns = columns_of(self.batch)
         return columns if len(self) == self.batch.count else columns.cut(self.begin, self.end)
 
+    def laid_out(self, level: int) -> tuple[list[bytes], int, int]:
+        """Returns the parts of its PUBLISHes without their packet identifiers, for ``fill_in``; a length that none of
+        them exceeds; and the bytes of all payloads. The subscribers of a topic mostly get the same messages one after
+        another: they share the parts.
+        """
+        return _laid_out(self.batch, self.begin, self.end, level)
+
     def messages(self) -> list[Message]:
         """Returns its messages."""
         return self.batch.messages()[self.begin : self.end]
 
     def first(self, messages: int) -> "DeliveryRun":
         """Returns the run of its first messages."""
-        return self._between(0, messages)
+        return replace(self, sizes=self.sizes[:messages])
 
     def behind(self, messages: int) -> "DeliveryRun":
         """Returns the run of the messages behind its first ones."""
-        return self._between(messages, len(self))
+        position, taken, begin = self.position + messages, self.taken + messages, self.begin + messages
+        return replace(self, position=position, taken=taken, begin=begin, sizes=self.sizes[messages:])
 
     def fitting(self, size: int) -> int:
         """Returns how many messages, from the first one on, have no more bytes together."""
@@ -172,21 +212,6 @@ class DeliveryRun:
             if total > size:
                 return found
         return found + 1
-
-    def _between(self, first: int, end: int) -> "DeliveryRun":
-        begin = self.begin + first
-        end += self.begin
-        sizes = self.sizes[first : first + end - begin]
-        position, taken = self.position + first, self.taken + first
-        return replace(self, begin=begin, end=end, position=position, taken=taken, sizes=sizes)
-
-
-def run_of(
-    batch: PublishBatch, begin: int, end: int, position: int, taken: int, identifiers: int, grant: Grant, *, dup: bool
-) -> DeliveryRun:
-    """Returns a run; ``DeliveryRun`` says what it is made of."""
-    sizes = columns_of(batch).sizes[begin:end]
-    return DeliveryRun(batch, begin, end, position, taken, identifiers, grant, sizes, dup)
 
 
 class RunsInFlight(InFlight):
@@ -198,20 +223,22 @@ class RunsInFlight(InFlight):
 
     def __init__(self) -> None:
         super().__init__()
-        self._runs: dict[int, DeliveryRun] = {}
-        self._next: dict[int, int] = {}  # the first packet identifier of a run, by the one to be acknowledged next
+        self._runs = _NO_RUNS
+        self._next = _NO_NUMBERS  # the first packet identifier of a run, by the one to be acknowledged next
 
     def add_run(self, run: DeliveryRun) -> None:
         """Adds a run behind all other deliveries."""
+        if self._runs is _NO_RUNS:
+            self._runs, self._next = {}, {}
         first = run.packet_identifier
         self.entries[first] = (run.position, run.grant, run.size, run.taken)
-        self._runs[first] = run
+        self._runs[first] = run.flown
         self._next[first] = first
 
     def take_run(self, run: DeliveryRun) -> bool:
         """Removes a run; returns False if it is not here in one piece."""
         first = run.packet_identifier
-        if self._runs.get(first) != run or first not in self._next:
+        if self._runs.get(first) != run.flown or first not in self._next:
             return False
         del self._runs[first], self.entries[first], self._next[first]
         return True
@@ -255,13 +282,13 @@ class RunsInFlight(InFlight):
         if not self._runs:
             return
         before, runs = list(self.entries.items()), self._runs
-        self._runs, self._next = {}, {}
+        self._runs, self._next = _NO_RUNS, _NO_NUMBERS
         self.entries.clear()
         for packet_identifier, entry in before:
             if run := runs.get(packet_identifier):
-                rest = run.behind(entry[3] - run.taken)
-                for index, (number, size) in enumerate(zip(rest.packet_identifiers, rest.sizes, strict=True)):
-                    self.entries[number] = (rest.position + index, rest.grant, size, rest.taken + index)
+                for index in range(entry[3] - run.taken, len(run)):
+                    (number,) = run.packet_identifiers_of(index, index + 1)
+                    self.entries[number] = (run.position + index, run.grant, run.sizes[index], run.taken + index)
             else:
                 self.entries[packet_identifier] = entry
 
@@ -288,39 +315,6 @@ class RunsInFlight(InFlight):
         if self._runs and self.oldest <= last:
             self.spread()
         super().lose(messages, last, note)
-
-
-class RowsAhead:
-    """Rows of the log from the next message on that were read and are not handed out yet."""
-
-    __slots__ = ("_rows",)
-
-    def __init__(self) -> None:
-        self._rows: list[LogRow] = []
-
-    async def read(self, log: LogReader[Any], after: int) -> None:
-        """Reads rows with the next message behind a position, unless they are here. Raises sqlite3.Error."""
-        self.forget(after)
-        if not self._rows or self._rows[0].first > after + 1:
-            self._rows = (await log.read_rows(after))[:ROWS_KEPT]
-
-    def forget(self, after: int) -> None:
-        """Forgets rows without a message behind a position."""
-        while self._rows and self._rows[0].last <= after:
-            self._rows.pop(0)
-
-    def clear(self) -> None:
-        """Forgets all rows."""
-        self._rows = []
-
-    def parts_behind(self, after: int) -> Iterator[tuple[int, Part | Gap]]:
-        """Yields the parts with messages behind a position, each with that of its first message."""
-        for row in self._rows:
-            first = row.first
-            for part in row.parts:
-                if first + part.count - 1 > after:
-                    yield first, part
-                first += part.count
 
 
 def _count_equal(expected: list[int], numbers: Sequence[int]) -> int:
