@@ -4,12 +4,13 @@ import asyncio
 import inspect
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 
 from tools.lab.torture.outcome import Outcome
 from tools.lab.torture.publisher import Publisher
+from tools.lab.torture.site import Site
 
 
 class Strike(NamedTuple):
@@ -20,18 +21,8 @@ class Strike(NamedTuple):
     seed: int
 
 
-class Tortured(Protocol):
-    """A site with publishers, and processes that faults strike."""
-
-    publishers: list[Publisher]
-
-    async def revive(self, fault: str) -> None:
-        """Starts each process again that has ended by itself in a fault, and notes it as a violation."""
-
-
-Struck = TypeVar("Struck")
-Site = TypeVar("Site", bound=Tortured)
-Faults = Mapping[str, Callable[[Struck, random.Random], Awaitable[None]]]
+Tortured = TypeVar("Tortured", bound=Site)
+Faults = Mapping[str, Callable[[Tortured, random.Random], Awaitable[None]]]
 """Each fault takes the site and its own chance, and returns when it is over."""
 
 
@@ -50,7 +41,7 @@ def told_strikes(strikes: Sequence[Strike]) -> str:
 
 
 async def strike_all(
-    outcome: Outcome, site: Site, faults: Faults[Site], strikes: Sequence[Strike], messages: int
+    outcome: Outcome, site: Tortured, faults: Faults[Tortured], strikes: Sequence[Strike], messages: int
 ) -> None:
     """Strikes while messages flow: those up to the next fault. Raises ProcessFailed."""
     ends = [strike.at for strike in strikes[1:]] + [messages]

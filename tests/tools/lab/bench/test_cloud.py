@@ -1,17 +1,13 @@
 """The benchmark of the job: what it lands, and what it measures of a process, of batches and of queries."""
 
 import sys
-import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from cloud import OpenTables, read_manifest
 from cloud.landing import intervals
-from tools.lab.bench.batch.fleet import START_MS
-from tools.lab.bench.cloud.freshness import watch
 from tools.lab.bench.cloud.lake import Lake, without_readings
 from tools.lab.bench.cloud.landing import DEVICES, LOST_EACH, Fleet
 from tools.lab.bench.cloud.steady import steady
@@ -83,13 +79,3 @@ def test_without_readings_the_job_takes_in_messages_alone(spark: SparkSession, t
     with OpenTables(lake.tables) as engine:
         sql = "SELECT (SELECT count(*) FROM bronze_messages), (SELECT count(*) FROM readings)"
         assert engine.select(sql).rows == [(1_000, 0)]
-
-
-def test_watch_tells_how_old_each_message_was_when_it_was_found(spark: SparkSession, tmp_path: Path) -> None:
-    lake = Lake(spark, tmp_path, Fleet(tmp_path / "landing", seed=1))
-    lake.land(1_000)
-    lake.ingest()
-    ages_s = watch(lake.tables, 1_000, deadline_s=60)
-    assert len(ages_s) == 1_000
-    since_s = time.time() - START_MS / 1000
-    assert np.all((ages_s > 0) & (ages_s < since_s))

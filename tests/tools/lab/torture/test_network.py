@@ -18,7 +18,7 @@ from tools.lab.torture.network.foreign import judge as judge_foreign
 from tools.lab.torture.network.oracle import NetworkOutcome, judge
 from tools.lab.torture.network.plan import CITY, PASSIVE, Link, Plan
 from tools.lab.torture.network.run import drawn
-from tools.lab.torture.network.site import Gap, Site
+from tools.lab.torture.network.site import Gap, Network
 from tools.lab.torture.network.subscriber import Came, Subscriber
 from tools.lab.torture.publisher import EPOCH, MARKERS, Publisher
 
@@ -90,7 +90,7 @@ class Judged:
     """A chain of three in which p0 published five messages at gateway 0, and a durable subscriber at 2 got some."""
 
     def __init__(self, folder: Path, plan: Plan = CHAIN, qos: int = 2) -> None:
-        self.site = Site(folder, plan, 10, random.Random(0))
+        self.site = Network(folder, plan, 10, random.Random(0))
         for gateway in self.site.gateways:
             (folder / gateway.name / "gateway.log").write_text("")
         self.publisher = Publisher("p0", 0, qos, 5)

@@ -17,7 +17,7 @@ from tools.lab.torture.uplink.clock import Clock
 from tools.lab.torture.uplink.command import uplink
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.run import RouteOutcome, draw, judge, judge_statements, overtaken
-from tools.lab.torture.uplink.site import Settings, Site
+from tools.lab.torture.uplink.site import RouteSite, Settings
 from wire.identity import encode_identity
 from wire.route_numbers import HandedOn, Statement
 
@@ -91,7 +91,7 @@ def test_a_gateway_keeps_running_and_recovers_from(fault: str, seed: int) -> Non
 
 
 def test_a_route_that_stands_or_loses_messages_is_found_out(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def lose(site: Site, _: random.Random) -> None:
+    async def lose(site: RouteSite, _: random.Random) -> None:
         """A disk that is replaced, and is not owned up to."""
         await faults.renew(site, random.Random(seed))
         site.excused.clear()
@@ -129,7 +129,7 @@ def test_every_fault_says_what_it_does() -> None:
 
 def judged(folder: Path, came: list[int], qos: int = 2, **had: Any) -> RouteOutcome:
     """Judges a run in which five messages of p0 were acknowledged, and these came."""
-    site = Site(folder, Settings("gateway", qos, messages=10))
+    site = RouteSite(folder, Settings("gateway", qos, messages=10))
     (folder / "gateway.log").write_text(had.get("log", ""))
     site.publishers = site.publishers[:1]
     site.publishers[0].accepted = [1, 2, 3, 4, 5]

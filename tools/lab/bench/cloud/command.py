@@ -12,7 +12,6 @@ import typer
 from cloud import open_session
 from tools.cli.paths import cache_directory
 from tools.lab.bench.cloud.cold import flat, run_cold
-from tools.lab.bench.cloud.freshness import freshness
 from tools.lab.bench.cloud.history import history
 from tools.lab.bench.cloud.lake import Lake
 from tools.lab.bench.cloud.landing import DEVICES, FILE_ROWS, Fleet
@@ -30,7 +29,6 @@ class Part(StrEnum):
     COLD = "cold"
     MEMORY = "memory"
     HISTORY = "history"
-    FRESHNESS = "freshness"
 
 
 SHORT = [Part.STEADY, Part.COLD]
@@ -43,9 +41,8 @@ def cloud(
     messages: Annotated[int, typer.Option(min=FILE_ROWS, help="Messages of each round.")] = 1_000_000,
     cold: Annotated[int, typer.Option(min=FILE_ROWS, help="Messages of the run with a cold start.")] = 5_000_000,
     earlier: Annotated[int, typer.Option(min=FILE_ROWS, help="Messages of earlier batches.")] = 100_000_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Seconds for which fresh messages come.")] = 600,
     seed: Annotated[int, typer.Option(help="The seed of the readings.")] = 1,
-    quick: Annotated[bool, quick_option(messages=100_000, cold=100_000, earlier=200_000, seconds=5)] = False,
+    quick: Annotated[bool, quick_option(messages=100_000, cold=100_000, earlier=200_000)] = False,
     as_json: Annotated[bool, JSON_OPTION] = False,
 ) -> None:
     """Measure the job beside a plain Spark copy of the same landing files. Ends with 1 if a goal is missed."""
@@ -54,9 +51,6 @@ def cloud(
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         place = Path(folder)
         figures = [*_in_session(parts, place, messages, earlier, seed), *_cold(parts, place, cold, seed)]
-        if Part.FRESHNESS in parts:
-            (place / "freshness").mkdir()
-            figures += freshness(place / "freshness", seconds, seed)
     about = {"seed": str(seed), "messages": str(messages), "devices": str(DEVICES), "cold": str(cold)}
     end_bench("cloud", figures, time.monotonic() - started, as_json, ("job", "plain copy"), about)
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pyarrow.parquet as pq
 
 from tools.lab.torture.cloud.judge import read
-from tools.lab.torture.lander.site import Site
+from tools.lab.torture.lander.site import LandingSite
 from tools.lab.torture.outcome import Outcome
 from tools.lab.torture.publisher import EPOCH
 from tools.lab.torture.strikes import Faults, Strike, strike_all
@@ -25,7 +25,7 @@ LOOK_S = 0.05
 FULL_S = 2.0  # at most, behind the fault
 
 Identity = tuple[str, int, int]
-Fault = Callable[[Site, random.Random], Awaitable[None]]
+Fault = Callable[[LandingSite, random.Random], Awaitable[None]]
 
 
 @dataclass(kw_only=True)
@@ -37,12 +37,12 @@ class LanderOutcome(Outcome):
     inflight: int
 
 
-async def _kill_lander(site: Site, _: random.Random) -> None:
+async def _kill_lander(site: LandingSite, _: random.Random) -> None:
     await asyncio.to_thread(site.lander.kill)
     site.lander.start()
 
 
-async def _kill_broker(site: Site, chance: random.Random) -> None:
+async def _kill_broker(site: LandingSite, chance: random.Random) -> None:
     """mosquitto acknowledges before it writes, and forgets a QoS 2 message whose handshake ends after its restart. So
     the publishers end what they have begun, and mosquitto saves: it loses nothing that it has acknowledged to them.
     The lander meanwhile goes on, and mosquitto forgets what the lander acknowledges behind the save."""
@@ -53,18 +53,18 @@ async def _kill_broker(site: Site, chance: random.Random) -> None:
         site.broker.start()
 
 
-async def _stop_broker(site: Site, _: random.Random) -> None:
+async def _stop_broker(site: LandingSite, _: random.Random) -> None:
     async with site.away():
         await site.broker.interrupt()
 
 
-async def _cut_line(site: Site, _: random.Random) -> None:
+async def _cut_line(site: LandingSite, _: random.Random) -> None:
     await site.far.cut()
     await site.far.open()
 
 
 def _on_full_disk(fault: Fault) -> Fault:
-    async def strike(site: Site, chance: random.Random) -> None:
+    async def strike(site: LandingSite, chance: random.Random) -> None:
         site.lander.limit_files(0)
         await asyncio.sleep(chance.uniform(0, 2 * LOOK_S))
         await fault(site, chance)
@@ -78,7 +78,7 @@ KILLS: dict[str, Fault] = {"lander killed": _kill_lander, "broker killed": _kill
 OTHERS: dict[str, Fault] = {"broker stopped": _stop_broker, "line cut": _cut_line}
 FULL = ", disk full"
 PLAIN = KILLS | OTHERS
-FAULTS: Faults[Site] = PLAIN | {name + FULL: _on_full_disk(fault) for name, fault in PLAIN.items()}
+FAULTS: Faults[LandingSite] = PLAIN | {name + FULL: _on_full_disk(fault) for name, fault in PLAIN.items()}
 
 
 def draw(seed: int, kills: int, messages: int) -> list[Strike]:
@@ -97,7 +97,7 @@ async def run(
     outcome: LanderOutcome, folder: Path, messages: int, kills: int, seed: int, say: Callable[[str], None]
 ) -> None:
     """Tortures one lander, and adds what came of it. Raises ProcessFailed, MosquittoUnavailable, OSError."""
-    site = Site(folder, messages, outcome.inflight)
+    site = LandingSite(folder, messages, outcome.inflight)
     try:
         await site.open()
         async with asyncio.TaskGroup() as group:
@@ -120,7 +120,7 @@ async def run(
     outcome.violations += found
 
 
-async def _settle(outcome: Outcome, site: Site, sent: Set[Identity], say: Callable[[str], None]) -> None:
+async def _settle(outcome: Outcome, site: LandingSite, sent: Set[Identity], say: Callable[[str], None]) -> None:
     """Waits until all has landed, or nothing more lands."""
     loop = asyncio.get_running_loop()
     known: set[Path] = set()

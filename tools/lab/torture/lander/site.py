@@ -9,6 +9,7 @@ from tools.lab.testing.mosquitto import Mosquitto, recommended
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.process import Process, holdfast
 from tools.lab.torture.publisher import Publisher
+from tools.lab.torture.site import Site
 from wire.reasons import NO_MATCHING_SUBSCRIBERS
 
 LANDER = "lander-1"
@@ -31,7 +32,7 @@ class Sender(Publisher):
         return super().is_refused(reason_code) or reason_code == NO_MATCHING_SUBSCRIBERS
 
 
-class Site:
+class LandingSite(Site):
     """All processes and files of a run; `open` starts them, `close` ends them.
 
     Args:
@@ -41,10 +42,10 @@ class Site:
 
     Attributes:
         near, far: the lines of the publishers and of the lander.
-        violations: what no count tells.
     """
 
     def __init__(self, folder: Path, messages: int, inflight: int) -> None:
+        super().__init__()
         self.landing, self.tables = folder / "landing", folder / "tables"
         (folder / "mosquitto").mkdir()
         self.landing.mkdir()
@@ -55,10 +56,11 @@ class Site:
         argv += ["--broker", f"mqtt://127.0.0.1:{self.far.port}", "--roll-seconds", str(ROLL_S)]
         self.lander = Process("lander", argv, folder / "lander.log")
         share = messages // PUBLISHERS
-        self.publishers: list[Publisher] = [
+        self.processes = {"the broker": self.broker, "the lander": self.lander}
+        self.links = {"near": self.near, "far": self.far}
+        self.publishers = [
             Sender(f"publisher-{place}", self.near.port, 1 + place % 2, share) for place in range(PUBLISHERS)
         ]
-        self.violations: list[str] = []
 
     async def open(self) -> None:
         """Starts the broker, and then the lander. Raises ProcessFailed, OSError."""
@@ -83,24 +85,10 @@ class Site:
         for publisher, limit in zip(self.publishers, limits, strict=True):
             publisher.allow(limit)
 
-    async def revive(self, fault: str) -> None:
-        """Starts the lander again if it has ended by itself in a fault, and notes it as a violation."""
-        if not self.lander.running:
-            self.violations.append(f"the lander has ended by itself, in {fault}: {self.lander.lines[-1:]}")
-            self.lander.start()
-
     async def ingest(self) -> tuple[int, list[str]]:
         """Runs the job once; returns its exit code and its lines."""
         argv = holdfast("cloud", "ingest", "--landing", str(self.landing), "--tables", str(self.tables))
         return await Process("job", argv).to_end()
-
-    async def close(self) -> None:
-        """Ends the processes; the lander lands what it holds."""
-        self.lander.limit_files(-1)
-        await self.lander.down()
-        await self.broker.down()
-        for link in (self.near, self.far):
-            await link.cut()
 
     async def _subscribed(self) -> None:
         await asyncio.to_thread(self.broker.says, f"{LANDER} 1 $share/{GROUP}/#")

@@ -6,7 +6,7 @@ import random
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.torture import faults
 from tools.lab.torture.network.plan import Plan
-from tools.lab.torture.network.site import Site
+from tools.lab.torture.network.site import Network
 from tools.lab.torture.strikes import Faults, faults_in
 
 CUT_BYTES_MAX = 20_000
@@ -17,32 +17,32 @@ KILL_AFTER_S = (0, 0.05)  # from the first of the messages that flow meanwhile
 CIRCLE_S = (0.5, 2.0)
 
 
-def _a_line(site: Site, chance: random.Random) -> NetworkLink | None:
+def _a_line(site: Network, chance: random.Random) -> NetworkLink | None:
     """Draws one of the lines that are not cut."""
     lines = [line for lines in site.lines.values() for line in lines if not line.is_cut]
     return chance.choice([*lines, *site.broker_lines]) if lines or site.broker_lines else None
 
 
-async def cut(site: Site, chance: random.Random) -> None:
+async def cut(site: Network, chance: random.Random) -> None:
     """A line breaks after any byte, several times in a row."""
     line = _a_line(site, chance)
     if line is not None:
         await faults.flap(line, chance, CUT_BYTES_MAX, DOWN_S)
 
 
-async def silence(site: Site, chance: random.Random) -> None:
+async def silence(site: Network, chance: random.Random) -> None:
     """Nothing comes through a line in one direction or in both, and no connection ends: it is half open."""
     line = _a_line(site, chance)
     if line is not None:
         await faults.hush(line, chance, SILENT_S)
 
 
-async def kill(site: Site, chance: random.Random) -> None:
+async def kill(site: Network, chance: random.Random) -> None:
     """A gateway is killed (SIGKILL), and starts again."""
     await faults.kill(chance.choice(site.gateways), chance, DOWN_S, KILL_AFTER_S)
 
 
-async def away(site: Site, chance: random.Random) -> None:
+async def away(site: Network, chance: random.Random) -> None:
     """A durable subscriber is away for a while."""
     subscriber = chance.choice([one for one in site.subscribers if one.is_durable and not one.is_over])
     subscriber.away()
@@ -50,12 +50,12 @@ async def away(site: Site, chance: random.Random) -> None:
     subscriber.back()
 
 
-async def come(site: Site, chance: random.Random) -> None:
+async def come(site: Network, chance: random.Random) -> None:
     """A subscriber comes, at any gateway."""
     await site.subscribe(chance, is_durable=chance.random() < 0.5)
 
 
-async def leave(site: Site, chance: random.Random) -> None:
+async def leave(site: Network, chance: random.Random) -> None:
     """A subscriber leaves for good, but for the last durable one."""
     ones = [one for one in site.subscribers if not one.is_over]
     durable = [one for one in ones if one.is_durable]
@@ -63,7 +63,7 @@ async def leave(site: Site, chance: random.Random) -> None:
         await chance.choice(others).leave()
 
 
-async def failover(site: Site, chance: random.Random) -> None:
+async def failover(site: Network, chance: random.Random) -> None:
     """One of the two lines of a route is cut for a while, and then the other one."""
     link = chance.choice([link for link in site.plan.links if link.is_double])
     for line in chance.sample(site.lines[link], 2):
@@ -72,7 +72,7 @@ async def failover(site: Site, chance: random.Random) -> None:
         await line.open()
 
 
-async def circle(site: Site, chance: random.Random) -> None:
+async def circle(site: Network, chance: random.Random) -> None:
     """A link is added that closes a circle; while it is there another line of the circle may be cut."""
     site.has_changed_ways = True
     line = next(lines[0] for link, lines in site.lines.items() if link.is_added)
@@ -89,13 +89,13 @@ async def circle(site: Site, chance: random.Random) -> None:
     await line.cut()
 
 
-async def restart(site: Site, chance: random.Random) -> None:
+async def restart(site: Network, chance: random.Random) -> None:
     """The ordinary broker is stopped and started. It acknowledges before it writes, so it is not killed."""
     assert site.broker is not None
     await faults.restart(site.broker, chance, DOWN_S)
 
 
-FAULTS: Faults[Site] = faults_in(globals())
+FAULTS: Faults[Network] = faults_in(globals())
 
 
 def possible(plan: Plan, kinds: list[str]) -> list[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tools.lab.torture.network.plan import PASSIVE, Link
-from tools.lab.torture.network.site import Gap, Site
+from tools.lab.torture.network.site import Gap, Network
 from tools.lab.torture.network.subscriber import Came, Subscriber
 from tools.lab.torture.outcome import Outcome, named
 from tools.lab.torture.publisher import EPOCH, MARKERS, Publisher
@@ -35,7 +35,7 @@ class NetworkOutcome(Outcome):
         return super().holds and not (self.untyped or self.foreign)
 
 
-def judge(outcome: NetworkOutcome, site: Site, gaps: list[Gap]) -> list[str]:
+def judge(outcome: NetworkOutcome, site: Network, gaps: list[Gap]) -> list[str]:
     """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
     found = list(site.violations)
     for gateway in site.gateways:
@@ -55,7 +55,7 @@ def judge(outcome: NetworkOutcome, site: Site, gaps: list[Gap]) -> list[str]:
 
 
 def _judge_one(
-    outcome: NetworkOutcome, site: Site, subscriber: Subscriber, publisher: Publisher, gaps: list[Gap]
+    outcome: NetworkOutcome, site: Network, subscriber: Subscriber, publisher: Publisher, gaps: list[Gap]
 ) -> Iterator[str]:
     """Judges what one subscriber got of one publisher."""
     came = [one for one in subscriber.came if one.origin == publisher.name and not _is_marker(one)]
@@ -99,7 +99,9 @@ def expected_of(subscriber: Subscriber, publisher: Publisher, came: list[int]) -
     return [number for number in publisher.accepted if first <= number <= last]
 
 
-def _again(site: Site, subscriber: Subscriber, publisher: Publisher, came: list[Came]) -> tuple[list[int], list[int]]:
+def _again(
+    site: Network, subscriber: Subscriber, publisher: Publisher, came: list[Came]
+) -> tuple[list[int], list[int]]:
     """Returns the messages that came again: where that is allowed, and where it is not.
 
     At QoS 1 a message may come again to a subscriber if it says so, if the subscriber's gateway was killed, or if its
@@ -120,7 +122,7 @@ def _again(site: Site, subscriber: Subscriber, publisher: Publisher, came: list[
     return allowed, twice
 
 
-def late(site: Site) -> bool:
+def late(site: Network) -> bool:
     """Whether a message has not come that may still come."""
     return any(
         set(expected_of(one, publisher, numbers)) - set(numbers)
@@ -145,7 +147,7 @@ def _is_marker(one: Came) -> bool:
     return one.topic.startswith(f"{MARKERS}/")
 
 
-def _told_way(site: Site, subscriber: Subscriber, publisher: Publisher) -> str:
+def _told_way(site: Network, subscriber: Subscriber, publisher: Publisher) -> str:
     links = [link.name if link else "broker" for link in site.way(subscriber, publisher)]
     kind = "durable" if subscriber.is_durable else "not durable"
     return ", ".join([f"QoS {publisher.qos} to {subscriber.qos}", kind, *links])

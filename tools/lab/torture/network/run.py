@@ -9,7 +9,7 @@ from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.network.faults import FAULTS, possible
 from tools.lab.torture.network.oracle import NetworkOutcome, judge, late
 from tools.lab.torture.network.plan import Plan, draw
-from tools.lab.torture.network.site import Site
+from tools.lab.torture.network.site import Network
 from tools.lab.torture.strikes import Strike, draw_strikes, strike_all, told_strikes
 
 RUN_DEADLINE_S = 180.0
@@ -31,7 +31,7 @@ async def run(
     """Tortures one network, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if it
     cannot begin."""
     plan, strikes = drawn(seed, faults, messages, kinds, has_broker)
-    site = Site(folder, plan, messages, random.Random(seed))
+    site = Network(folder, plan, messages, random.Random(seed))
     try:
         async with asyncio.timeout(RUN_DEADLINE_S):
             await site.open()
@@ -51,7 +51,7 @@ async def run(
     outcome.violations += [f"--seed {seed}: {fault} ({told_strikes(strikes)})" for fault in found]
 
 
-async def _complete(site: Site) -> None:
+async def _complete(site: Network) -> None:
     """Returns when nothing is missing, or when it is too late: mosquitto lets a marker overtake what waits."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LATE_S):

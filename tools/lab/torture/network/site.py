@@ -13,6 +13,7 @@ from tools.lab.testing.network_link import NetworkLink
 from tools.lab.torture.network.plan import Link, Plan
 from tools.lab.torture.network.subscriber import PROBE, Subscriber
 from tools.lab.torture.publisher import EPOCH, MARKERS, TOPIC, Publisher
+from tools.lab.torture.site import Site
 from wire.errors import WireError
 
 PUBLISHERS = (2, 4)
@@ -55,7 +56,7 @@ def new_gateway(folder: Path, number: int) -> Gateway:
     return Gateway(folder / name, name=name, rules=RULES)
 
 
-class Site:
+class Network(Site):
     """One run's processes and files; `open` starts them, `close` ends them.
 
     Args:
@@ -68,20 +69,22 @@ class Site:
         lines: by link, the lines that its route knows, in their order.
         broker: the ordinary broker, None without one.
         at: by the publisher's name, the number of its gateway.
-        violations: what no count tells.
         has_changed_ways: whether a circle has been closed, so that messages have gone another way.
     """
 
     def __init__(self, folder: Path, plan: Plan, messages: int, chance: random.Random) -> None:
+        super().__init__()
         self.plan = plan
         self.gateways = [new_gateway(folder, number) for number in range(plan.count)]
         self.lines = {link: [self._line(link.dialled) for _ in range(1 + link.is_double)] for link in plan.links}
         self.broker = Mosquitto(folder) if plan.between else None
-        self.broker_lines: list[NetworkLink] = []
-        self.violations: list[str] = []
+        self.broker_lines = [NetworkLink("127.0.0.1", self.broker.port) for _ in range(2)] if self.broker else []
+        self.processes = {"the broker": self.broker} if self.broker else {}
+        self.processes |= {gateway.name: gateway for gateway in self.gateways}
+        lines = [*self.broker_lines, *(line for lines in self.lines.values() for line in lines)]
+        self.links = {f"line {number}": line for number, line in enumerate(lines)}
         self.has_changed_ways = False
         self.subscribers: list[Subscriber] = []
-        self.publishers: list[Publisher] = []
         self.at: dict[str, int] = {}
         self._messages = messages
         self._chance = chance
@@ -99,16 +102,12 @@ class Site:
 
     async def open(self) -> None:
         """Starts all, and makes some durable subscriptions. Raises ProcessFailed, OSError."""
-        for link, lines in self.lines.items():
-            for line in lines:
+        added = [line for link, lines in self.lines.items() if link.is_added for line in lines]
+        for line in self.links.values():
+            if line not in added:
                 await line.open()
-            if link.is_added:
-                await lines[0].cut()
         if self.broker is not None:
             self.broker.start()
-            self.broker_lines = [NetworkLink("127.0.0.1", self.broker.port) for _ in range(2)]
-            for line in self.broker_lines:
-                await line.open()
         for number, gateway in enumerate(self.gateways):
             gateway.configure(self._tables(number))
             gateway.start()
@@ -191,13 +190,6 @@ class Site:
             has_ended.set()
             await publishing
 
-    async def revive(self, fault: str) -> None:
-        """Starts each gateway again that has ended by itself in a fault, and notes it as a violation."""
-        for gateway in self.gateways:
-            if not gateway.running:
-                self.violations.append(f"{gateway.name} has ended by itself, in {fault}")
-                await gateway.up()
-
     def gaps(self) -> list[Gap]:
         """Returns what the stores of the gateways, which do not run, say was dropped."""
         query = "SELECT reason, origin, first, last FROM dropped WHERE epoch = ?"
@@ -233,17 +225,12 @@ class Site:
         ]
 
     async def close(self) -> None:
-        """Ends all processes and lines."""
+        """Ends the subscribers, all processes and all lines."""
         for subscriber in self.subscribers:
             subscriber.end()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        for gateway in self.gateways:
-            await gateway.down()
-        for line in [*self.broker_lines, *(line for lines in self.lines.values() for line in lines)]:
-            await line.cut()
-        if self.broker is not None:
-            await self.broker.down()
+        await super().close()
 
 
 async def _publish_again(port: int, topic: str, payload: bytes, has_ended: asyncio.Event) -> None:

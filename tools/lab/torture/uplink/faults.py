@@ -12,7 +12,7 @@ from tools.lab.torture import faults
 from tools.lab.torture.faults import NEVER_S
 from tools.lab.torture.publisher import TOPIC
 from tools.lab.torture.strikes import Faults, faults_in
-from tools.lab.torture.uplink.site import Site
+from tools.lab.torture.uplink.site import RouteSite
 
 TEN_YEARS_S = 10 * 365.25 * 24 * 3600
 CUT_BYTES_MAX = 40_000
@@ -30,34 +30,34 @@ PAGE_SIZE_AT = 16  # in the header of an SQLite file, in two bytes
 GIBBERISH = (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x20\x02\x00", b"\xd0\x00" * 1000, bytes(100))
 
 
-async def cut(site: Site, chance: random.Random) -> None:
+async def cut(site: RouteSite, chance: random.Random) -> None:
     """The line breaks after any byte, several times in a row."""
     await faults.flap(site.link, chance, CUT_BYTES_MAX, DOWN_S)
 
 
-async def delay(site: Site, chance: random.Random) -> None:
+async def delay(site: RouteSite, chance: random.Random) -> None:
     """Every byte is late."""
     await site.link.slow(chance.uniform(*SLOW_S), chance.uniform(*DELAYS_S))
 
 
-async def throttle(site: Site, chance: random.Random) -> None:
+async def throttle(site: RouteSite, chance: random.Random) -> None:
     """The line carries few bytes a second."""
     size = max(1, int(INTERVAL_S * chance.uniform(*RATES)))
     await site.link.slow(chance.uniform(*SLOW_S), INTERVAL_S, size)
 
 
-async def silence(site: Site, chance: random.Random) -> None:
+async def silence(site: RouteSite, chance: random.Random) -> None:
     """Nothing comes through in one direction or in both, and no connection ends: a line that is half open."""
     await faults.hush(site.link, chance, SILENT_S)
 
 
-async def corrupt(site: Site, chance: random.Random) -> None:
+async def corrupt(site: RouteSite, chance: random.Random) -> None:
     """A byte changes on the way. The route speaks TLS: over TCP alone neither end can notice it."""
     site.link.corrupt_after(chance.randint(0, CUT_BYTES_MAX))
     await asyncio.sleep(chance.uniform(*DOWN_S))
 
 
-async def misdirect(site: Site, chance: random.Random) -> None:
+async def misdirect(site: RouteSite, chance: random.Random) -> None:
     """The broker's name leads to another server for a while, that speaks no MQTT or has no right certificate."""
     received: list[bytes] = []
     answer = chance.choice(GIBBERISH)
@@ -85,41 +85,41 @@ async def misdirect(site: Site, chance: random.Random) -> None:
         site.violations.append("the route sent something to a server without the right certificate")
 
 
-async def kill(site: Site, chance: random.Random) -> None:
+async def kill(site: RouteSite, chance: random.Random) -> None:
     """The gateway is killed (SIGKILL), and starts again."""
     await faults.kill(site.gateway, chance, DOWN_S, KILL_AFTER_S)
 
 
-async def freeze(site: Site, chance: random.Random) -> None:
+async def freeze(site: RouteSite, chance: random.Random) -> None:
     """The gateway stands still (SIGSTOP) and goes on."""
     await faults.freeze(site.gateway, chance, FROZEN_S)
 
 
-async def restart(site: Site, chance: random.Random) -> None:
+async def restart(site: RouteSite, chance: random.Random) -> None:
     """The next broker is interrupted: a gateway is killed, mosquitto is stopped."""
     await asyncio.sleep(chance.uniform(*KILL_AFTER_S))
     await site.next.interrupt()
 
 
-async def stall(site: Site, chance: random.Random) -> None:
+async def stall(site: RouteSite, chance: random.Random) -> None:
     """The next broker stands still (SIGSTOP) and goes on."""
     await faults.freeze(site.next, chance, FROZEN_S)
 
 
-async def forget(site: Site, chance: random.Random) -> None:
+async def forget(site: RouteSite, chance: random.Random) -> None:
     """The next broker loses the route's session. What was in flight may come twice, with the same identity."""
     await end_session(site.next.port, site.session)
     site.repeatable |= site.sent()
 
 
-async def full(site: Site, chance: random.Random) -> None:
+async def full(site: RouteSite, chance: random.Random) -> None:
     """The gateway's disk is full for a while."""
     site.gateway.limit_files(chance.choice(FULL_BYTES))
     await asyncio.sleep(chance.uniform(*SLOW_S))
     site.gateway.limit_files(-1)
 
 
-async def _fall_behind(site: Site) -> None:
+async def _fall_behind(site: RouteSite) -> None:
     """Stores messages that the next broker has not acknowledged: what it sends does not come through. None is in flight
     to the gateway, so that none is stored by two disks."""
     await site.link.cut()
@@ -129,7 +129,7 @@ async def _fall_behind(site: Site) -> None:
     await silence
 
 
-async def page(site: Site, chance: random.Random) -> None:
+async def page(site: RouteSite, chance: random.Random) -> None:
     """A page of the gateway's store is destroyed while it is off, and `gateway repair` saves the rest. It is one with
     messages, where any are in the database and not only in its WAL."""
     await _fall_behind(site)
@@ -146,7 +146,7 @@ async def page(site: Site, chance: random.Random) -> None:
     await site.gateway.up()
 
 
-async def renew(site: Site, chance: random.Random) -> None:
+async def renew(site: RouteSite, chance: random.Random) -> None:
     """The gateway gets a new disk, and the next broker has the session of the old one. What was stored on the old disk
     and had not gone on is lost; nothing behind it may be."""
     await _fall_behind(site)
@@ -156,14 +156,14 @@ async def renew(site: Site, chance: random.Random) -> None:
     await site.gateway.up()
 
 
-async def jump(site: Site, chance: random.Random) -> None:
+async def jump(site: RouteSite, chance: random.Random) -> None:
     """The gateway's clock jumps by ten years and back."""
     site.clock.set(chance.choice((1, -1)) * TEN_YEARS_S)
     await asyncio.sleep(chance.uniform(*SLOW_S))
     site.clock.set(0.0)
 
 
-async def no_clock(site: Site, chance: random.Random) -> None:
+async def no_clock(site: RouteSite, chance: random.Random) -> None:
     """The gateway starts without a clock, in 1970, and gets the time later."""
     site.gateway.kill()
     site.clock.set(-time.time())
@@ -172,5 +172,5 @@ async def no_clock(site: Site, chance: random.Random) -> None:
     site.clock.set(0.0)
 
 
-FAULTS: Faults[Site] = faults_in(globals())
+FAULTS: Faults[RouteSite] = faults_in(globals())
 SECURE_ONLY = {"corrupt"}

@@ -12,7 +12,7 @@ from tools.lab.torture.outcome import Outcome, named
 from tools.lab.torture.publisher import Publisher
 from tools.lab.torture.strikes import Strike, draw_strikes, strike_all, told_strikes
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
-from tools.lab.torture.uplink.site import Settings, Site
+from tools.lab.torture.uplink.site import RouteSite, Settings
 from wire.route_numbers import Statement
 
 RUN_DEADLINE_S = 240.0
@@ -57,7 +57,7 @@ async def run(outcome: RouteOutcome, folder: Path, seed: int, faults: int, messa
     """Tortures one site, and adds what came of it. Raises MosquittoUnavailable, ProcessFailed and OSError if the site
     cannot begin."""
     settings, strikes = draw(outcome, seed, faults, messages, kinds)
-    site = Site(folder, settings)
+    site = RouteSite(folder, settings)
     await site.open()
     try:
         async with asyncio.timeout(RUN_DEADLINE_S):
@@ -78,7 +78,7 @@ async def run(outcome: RouteOutcome, folder: Path, seed: int, faults: int, messa
     outcome.violations += [f"--seed {seed}: {fault} ({told_strikes(strikes)})" for fault in found]
 
 
-def judge(outcome: RouteOutcome, site: Site, came: list[tuple[str, int, str]], damaged: int) -> list[str]:
+def judge(outcome: RouteOutcome, site: RouteSite, came: list[tuple[str, int, str]], damaged: int) -> list[str]:
     """Counts what came of a run's messages; returns a sentence for each thing that was not as promised."""
     found = site.violations + site.gateway.complaints()
     counts = Counter((name, number) for name, number, _ in came)

@@ -15,6 +15,7 @@ from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process, ProcessFailed, holdfast, python
 from tools.lab.torture.custodians import CUSTODIANS, Reader
 from tools.lab.torture.publisher import EPOCH, MARKERS, Publisher
+from tools.lab.torture.site import Site
 from tools.lab.torture.uplink.clock import Clock
 from uplink.control import ControlFailed, ask
 from wire.identity import decode_identity
@@ -51,7 +52,7 @@ class Settings(NamedTuple):
     messages: int = 0
 
 
-class Site:
+class RouteSite(Site):
     """One run's processes and files; `open` starts them, `close` ends them.
 
     Attributes:
@@ -60,17 +61,16 @@ class Site:
         next: the next broker.
         clock: the gateway's.
         authority: what signs the next broker's certificate; None without TLS.
-        publishers: they publish to the gateway, past the line.
         excused: messages that may be missing, as the disk with them is gone: publisher's name and number.
         repeatable: messages that may come twice, as the broker's session or the gateway's disk was lost.
         statements: what the route has stated, in the order in which it came to the next broker; known after `came`.
         identities: how often each message and each marker came to the next broker, by its identity; known after
             `came`.
         is_damaged: whether a page of the store was destroyed, so that ranges `damaged` may stand for messages.
-        violations: what no count tells.
     """
 
     def __init__(self, folder: Path, settings: Settings) -> None:
+        super().__init__()
         self.settings = settings
         (folder / "next").mkdir()
         self.authority = Authority(folder / "tls") if settings.is_secure else None
@@ -81,6 +81,8 @@ class Site:
         self.clock = Clock(folder / "clock")
         command = python("tools.lab.torture.uplink.clock", str(self.clock.path))
         self.gateway = Gateway(folder, name=EDGE, command=command)
+        self.processes = {"the next broker": self.next, "the gateway": self.gateway}
+        self.links = {"route": self.link}
         share = -(-settings.messages // PUBLISHERS)
         counts = [min(share, settings.messages - first) for first in range(0, settings.messages, share or 1)]
         self.publishers = [
@@ -91,7 +93,6 @@ class Site:
         self.statements: list[Statement] = []
         self.identities: Counter[tuple[str, int, int]] = Counter()
         self.is_damaged = False
-        self.violations: list[str] = []
 
     async def open(self) -> None:
         """Raises ProcessFailed, OSError."""
@@ -126,12 +127,6 @@ class Site:
     def lose_store(self) -> None:
         """The gateway, which does not run, has a new disk."""
         shutil.rmtree(self.gateway.messages.parent)
-
-    async def revive(self, fault: str) -> None:
-        """Starts the gateway again if it has ended by itself in a fault, and notes it as a violation."""
-        if not self.gateway.running:
-            self.violations.append(f"the gateway has ended by itself, in {fault}")
-            await self.gateway.up()
 
     async def settled(self) -> None:
         """Returns when nothing is in flight between publishers and gateway."""
@@ -188,12 +183,6 @@ class Site:
         """How many messages the stopped gateway's store says are damaged. Whose they were cannot be read any more."""
         ((messages,),) = self.gateway.select("SELECT sum(messages) FROM dropped WHERE reason = 'damaged'")
         return messages or 0
-
-    async def close(self) -> None:
-        """Ends all processes and the line."""
-        await self.gateway.down()
-        await self.link.cut()
-        await self.next.down()
 
     def _listener(self, port: int) -> str:
         """The lines of the next broker's configuration for the listener with TLS, at this port."""

@@ -15,7 +15,7 @@ from tools.lab.torture.whole_way.faults import FAULTS
 from tools.lab.torture.whole_way.oracle import Verdict, total
 from tools.lab.torture.whole_way.recount import Recount, last_seen
 from tools.lab.torture.whole_way.senders import Sender
-from tools.lab.torture.whole_way.site import DEVICE_QOS, GATEWAYS, JOB, LANDERS, Site
+from tools.lab.torture.whole_way.site import DEVICE_QOS, GATEWAYS, JOB, LANDERS, WholeWay
 
 FAULT_S = 2.5  # of the flow, for each fault
 LOOK_S = 0.1
@@ -59,7 +59,7 @@ class Run:
         self._strikes = draw(seed, faults)
         self._flow_s = FAULT_S * faults
         self._job_s = JOB_S + readings / READINGS_PER_S
-        self._site = Site(folder, readings, self._flow_s, seed)
+        self._site = WholeWay(folder, readings, self._flow_s, seed)
 
     @property
     def total(self) -> Verdict:

@@ -1,6 +1,5 @@
 """What is tortured: devices, two gateways, a central broker, two landers and the job, with a line between any two."""
 
-import asyncio
 import json
 import os
 import signal
@@ -14,6 +13,7 @@ from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process, holdfast
 from tools.lab.testing.serial_line import PacedLine
+from tools.lab.torture.site import Site
 from tools.lab.torture.whole_way.senders import CENTRAL, KINDS, LIMITED, NORTH, SOUTH, Sender
 
 GATEWAYS = (NORTH, SOUTH)
@@ -78,7 +78,7 @@ ROUTES = {
 """The routes to the central broker, each with its gateway and its settings. What `limited` drops are the gaps."""
 
 
-class Site:
+class WholeWay(Site):
     """All processes and files of a run; `open` starts them, `close` ends them.
 
     Args:
@@ -88,18 +88,16 @@ class Site:
         seed: of the noise on serial lines.
 
     Attributes:
-        processes: by name; the central broker is `central`.
         links: the lines over TCP: of each sender, each route and each lander, by these names.
         lines: the serial lines, by the device.
         senders: the publishers.
         landing, tables: the folders of the landing files and the tables.
-        violations: what no count tells.
     """
 
     def __init__(self, folder: Path, readings: int, flow_s: float, seed: int) -> None:
+        super().__init__()
         self.folder = folder
         self.landing, self.tables = folder / "landing", folder / "tables"
-        self.violations: list[str] = []
         (folder / CENTRAL).mkdir()
         self.central = Mosquitto(folder / CENTRAL, f"max_inflight_messages {WINDOW}")
         ports = {CENTRAL: self.central.port, **{name: free_port() for name in GATEWAYS}}
@@ -107,7 +105,7 @@ class Site:
         self.links = {kind.name: NetworkLink("127.0.0.1", ports[kind.broker]) for kind in KINDS}
         self.links |= {name: NetworkLink("127.0.0.1", self.central.port) for name in (*ROUTES, *LANDERS)}
         self.lines = {name: PacedLine(Dice(seed + place), SERIAL_BAUD) for place, name in enumerate(DEVICE_QOS)}
-        self.processes: dict[str, Process] = {}
+        self.processes = {CENTRAL: self.central}
         self._stopped: set[str] = set()
         self._device_readings = max(20, min(readings // DEVICE_SHARE, int(flow_s * DEVICE_RATE)))
         self.senders = [Sender(kind, self.links[kind.name].port, readings * kind.share // 100) for kind in KINDS]
@@ -139,14 +137,7 @@ class Site:
             os.killpg(self.processes[name].pid, signal.SIGKILL)
         self.processes[name].kill()
 
-    async def revive(self) -> None:
-        """Starts what has ended by itself, and notes that it did."""
-        for name, process in self.processes.items():
-            if not process.running and not self._is_done(name):
-                self.violations.append(f"{name} has ended by itself: {' | '.join(process.lines[-2:])}")
-                await process.up()
-
-    def _is_done(self, name: str) -> bool:
+    def is_done(self, name: str) -> bool:
         return name in self._stopped or (name in DEVICE_QOS and self.counted(name) >= self._device_readings)
 
     @property
@@ -182,14 +173,8 @@ class Site:
         return await process.to_end()
 
     async def close(self) -> None:
-        """Ends all processes."""
-        for name, process in reversed(self.processes.items()):
-            process.thaw()
-            await asyncio.to_thread(process.stop if name in LANDERS or name == JOB else process.kill)
-        self.central.thaw()
-        await self.central.down()
-        for link in self.links.values():
-            await link.cut()
+        """Ends all processes, and unplugs all lines."""
+        await super().close()
         for line in self.lines.values():
             line.close()
 
