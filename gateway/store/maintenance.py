@@ -11,7 +11,7 @@ from gateway.message import Message
 from gateway.store.consumers.registry import Consumers
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit
-from gateway.store.tables.drops import Drops, Epoch
+from gateway.store.tables.drops import GATEWAY, Drops, Epoch
 from gateway.store.tables.log_rows import Gaps, Work
 from gateway.store.tables.retained import Extent, ForgetCopies, Keep, KeepCopy
 from gateway.store.tables.sessions import SaveSession
@@ -136,13 +136,24 @@ class Maintenance:
             self._next = None
         self._must_retry = False
         self._write_deferred()
-        trim_to = self._gaps.reach(self.trimmed, self._trim_most, self._trimmable())
-        if trim_to > self.trimmed:
-            self._consumers.trim(trim_to)
+        trim_to = self._trim_to()
         work = MaintenanceWrite(self._consumers.unsaved(), trim_to)
         if work.saved or work.trim_to > self.trimmed or self._sweep_is_due:
             self._sweep_is_due = False
             self.write(work)
+
+    def trim(self) -> None:
+        """Deletes what no consumer needs, now. The next run saves places."""
+        self._write_deferred()
+        trim_to = self._trim_to()
+        if trim_to > self.trimmed:
+            self.write(MaintenanceWrite(self._consumers.unsaved_of((GATEWAY,)), trim_to))
+
+    def _trim_to(self) -> int:
+        trim_to = self._gaps.reach(self.trimmed, self._trim_most, self._trimmable())
+        if trim_to > self.trimmed:
+            self._consumers.trim(trim_to)
+        return trim_to
 
     def write(self, work: MaintenanceWrite) -> None:
         """Writes places behind the deferred work; if that fails, it is tried again with the next message."""

@@ -135,18 +135,24 @@ class Cursor(Taker):
     @property
     def position(self) -> int:
         """All messages up to here are acknowledged, or not for this consumer."""
-        flight = self.flight
+        flight, gone = self.flight, self._log.gone
         if not flight.entries:
-            return max(self._log.gone, self.waiting_from)
-        oldest = min(flight.oldest, self.waiting_from + 1) if self.held_back else flight.oldest
-        return max(self._log.gone, oldest - 1)
+            return max(gone, self.waiting_from)
+        oldest = flight.oldest
+        if flight.evicted and oldest > gone:  # the eviction goes on for other cursors
+            oldest = min(flight.oldest_left, self.waiting_from + 1)
+        if self.held_back:
+            oldest = min(oldest, self.waiting_from + 1)
+        return max(gone, oldest - 1)
 
     @property
     def count(self) -> int:
         """How many messages up to ``position`` this consumer has taken in its life, evicted ones in flight included."""
-        entries = self.flight.entries.values()
-        behind = (taken for position, _, _, taken in entries if position > self._log.gone)
-        return next(behind, self._taken)
+        entries, evicted, gone = self.flight.entries, self.flight.evicted, self._log.gone
+        for packet_identifier, (position, _, _, taken) in entries.items():
+            if position > gone and packet_identifier not in evicted:
+                return taken
+        return self._taken
 
     def place_of(self, packet_identifier: int) -> Place:
         """Returns position and number of a delivery without an acknowledgement. Raises KeyError."""
@@ -298,6 +304,24 @@ class Cursor(Taker):
         """Subtracts a message that waits no more; the log has a range for it."""
         if position not in self.passed and self.rights.may_receive(message.topic):
             self.tally.note_dropped(position, message)
+
+    @property
+    def may_pass_over(self) -> bool:
+        """Whether ``pass_over`` may be called: no task hands messages out, and no other cursor has to lose with it."""
+        return not (self.closed or self.fetching.locked() or self.held_back or self.passed)
+
+    def pass_over(
+        self, messages: dict[int, Message], last: int, note_evicted: Callable[[str, Message], EvictedMessage]
+    ) -> None:
+        """The log is about to evict its oldest messages, by position, up to ``last``: this cursor loses them now, and
+        its place is behind them. See ``lose``.
+        """
+        if self.tally.counts and self.waiting_from < last:
+            for position, message in messages.items():
+                if self.is_waiting_for(position, message):
+                    self._miss(position, message)
+        self._read = max(self._read, last)
+        self.lose(messages, last, note_evicted)
 
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         """The log evicts its oldest messages: a message that waits will not be handed out."""

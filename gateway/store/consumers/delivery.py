@@ -134,6 +134,12 @@ class InFlight:
         return min(first, *self.late.values()) if self.late else first
 
     @property
+    def oldest_left(self) -> int:
+        """The lowest position of a delivery whose message is not evicted; above all positions if there is none."""
+        left = (position for number, (position, *_) in self.entries.items() if number not in self.evicted)
+        return min(left, default=sys.maxsize)
+
+    @property
     def waiting_from(self) -> int:
         """The position of the next delivery that is handed out again. Raises IndexError."""
         return self.waiting[0][0]
@@ -178,7 +184,7 @@ class InFlight:
         for packet_identifier, (position, *_) in self.entries.items():
             if position > last and not self.late:
                 break
-            if position in messages:
+            if position in messages and packet_identifier not in self.evicted:
                 self.evicted[packet_identifier] = note(messages[position])
 
     def give_up(self, packet_identifiers: Iterable[int]) -> None:

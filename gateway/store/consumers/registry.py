@@ -2,7 +2,7 @@
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gateway.message import Message
 from gateway.store.consumer_names import BACKFILL, LOST
@@ -95,7 +95,8 @@ class Consumers:
             self._away[name] = self._behind_gone(place)
         self.keepers.evict(messages, last, note_evicted)
         for cursor in self._cursors.values():
-            cursor.lose(messages, last, note_evicted)
+            if cursor.flight.entries:
+                cursor.lose(messages, last, note_evicted)
 
     def trim(self, last: int) -> None:
         """No consumer needs messages up to a position; they are about to be deleted."""
@@ -121,9 +122,15 @@ class Consumers:
         for name, place in places:
             if behind := [message for position, message in oldest if position > place]:
                 yield [name], behind
+        yield from self.losers_among(oldest, topics_by_cursor(oldest, audience))
+
+    def losers_among(
+        self, oldest: list[tuple[int, Message]], topics_of: Mapping[Cursor, list[str]]
+    ) -> Iterator[tuple[list[str], list[Message]]]:
+        """Does the same for some cursors, each with the topic names among the messages that it takes."""
         first, last = oldest[0][0], oldest[-1][0]
         alike: dict[tuple[int, frozenset[str]], list[str]] = {}  # by place and topic names
-        for cursor, topics in _topics_by_cursor(oldest, audience).items():
+        for cursor, topics in topics_of.items():
             if cursor.closed or cursor.waiting_from >= last:  # a closed one leaves the audience slice by slice
                 continue
             behind_all = cursor.all_wait_behind(first - 1)
@@ -210,7 +217,8 @@ def gone_of(saved: dict[str, Place]) -> int:
     return saved.get(GATEWAY, (0, 0))[0]
 
 
-def _topics_by_cursor(messages: Iterable[tuple[int, Message]], audience: Audience[Cursor]) -> dict[Cursor, list[str]]:
+def topics_by_cursor(messages: Iterable[tuple[int, Message]], audience: Audience[Cursor]) -> dict[Cursor, list[str]]:
+    """Returns the cursors that take some of these messages, each with their topic names."""
     found: dict[Cursor, list[str]] = {}
     for topic in dict.fromkeys(message.topic for _, message in messages):
         for cursor in audience.takers(topic):

@@ -173,6 +173,10 @@ class LaneCursor(RunCursor):
         if arrived:
             self._note_left()
 
+    @property
+    def may_pass_over(self) -> bool:
+        return False  # both lanes lose together
+
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         await super().evict(messages)
         self._note_left()

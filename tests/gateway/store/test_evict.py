@@ -2,14 +2,16 @@
 
 import asyncio
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.config.schema import GatewayConfig, StoreConfig
 from gateway.limits import Limits, Verdict
 from gateway.message import Message
-from gateway.store import Backlog, Cursor, Endings, MessageLog
+from gateway.store import Backlog, Cursor, Endings, MessageLog, Work, eviction
 from gateway.store.maintenance import Maintenance
 from gateway.subscriptions import Subscription
 from tests.gateway.store.support import (
@@ -382,3 +384,58 @@ async def test_what_was_dropped_while_the_disk_took_nothing_is_told_together_wit
     assert stored(after, RANGES) == [("evicted", "away", 1, 10, 10)]
     async with opened(after) as log:
         assert payloads(await Cursor(log, "away", ["#"]).fetch_now(3)) == [10, 11, 12]
+
+
+@pytest.mark.parametrize("is_in_flight", [False, True])
+async def test_a_kill_within_an_eviction_leaves_each_message_to_its_consumer_or_in_a_range_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_in_flight: bool
+) -> None:
+    """Many cursors lose a message some at a time, so that the event loop goes on."""
+    monkeypatch.setattr(eviction, "PASS_AT_ONCE", 2)
+    monkeypatch.setattr(eviction, "WRITTEN_AT_ONCE", 2)
+    names = [f"session/{number}" for number in range(10)]
+    copies: list[Path] = []
+    async with opened(tmp_path / "store") as log:
+        cursors = [Cursor(log, name, ["#"]) for name in names]
+        await append_all(log, numbered(5))
+        for cursor in cursors if is_in_flight else ():
+            assert len(await cursor.fetch_now(3)) == 3
+        submit = log.submit
+
+        async def submit_and_kill(works: Sequence[Work]) -> list[Any]:
+            done = await submit(works)
+            copies.append(tmp_path / str(len(copies)))
+            leave_as_killed(tmp_path / "store", copies[-1])
+            return done
+
+        monkeypatch.setattr(log, "submit", submit_and_kill)
+        await log.eviction.evict(2, 0)
+    assert len(copies) >= 5
+    lost: set[int] = set()
+    for copy in copies:
+        async with opened(copy) as log:
+            endings = Endings(log)
+            endings.open()
+            handed_out = {name: payloads(await Cursor(log, name, ["#"]).fetch_now(10)) for name in names}
+            await endings.close()
+        ranges = dict.fromkeys(names, 0) | dict(stored(copy, "SELECT consumer, sum(messages) FROM dropped GROUP BY 1"))
+        assert {name: ranges[name] + len(handed_out[name]) for name in names} == dict.fromkeys(names, 5)
+        assert all(found == list(range(5 - len(found), 5)) for found in handed_out.values())
+        lost.add(sum(ranges.values()))
+    assert lost >= {4, 8, 20}
+
+
+async def test_a_cursor_that_hands_messages_out_while_others_lose_them_loses_them_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eviction, "PASS_AT_ONCE", 2)
+    async with opened(tmp_path) as log:
+        cursors = [Cursor(log, f"session/{number}", ["#"]) for number in range(7)]
+        await append_all(log, numbered(5))
+        async with cursors[3].fetching:
+            evicting = asyncio.create_task(log.eviction.evict(2, 0))
+            await until(lambda: log.gone == 2, "the log has dropped them")
+        await evicting
+        for cursor in cursors:
+            assert payloads(await cursor.fetch_now(10)) == [2, 3, 4]
+    assert stored(tmp_path, f"SELECT count(*), sum(messages) FROM ({RANGES})") == [(7, 14)]
