@@ -23,6 +23,7 @@ def files() -> list[Path]:
     return sorted(path for path in (*at_the_root, *below) if "__pycache__" not in path.parts)
 
 
+@cache
 def texts() -> list[Path]:
     return [path for path in files() if path.suffix in _TEXTS]
 
@@ -45,5 +46,24 @@ def name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
+def read(path: Path) -> str:
+    return path.read_text()
+
+
 def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(), name(path))
+    return ast.parse(read(path), name(path))
+
+
+@cache
+def imports(path: Path) -> list[tuple[int, str]]:
+    """Every module, or name of a module, that the file names in an import, with its line; relative ones as they stand,
+    dots first."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return found

@@ -1,11 +1,10 @@
 """Each command has what it imports: by the table of commands, by the launcher, and as its page says."""
 
-import ast
 import re
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
-from itertools import pairwise
 from pathlib import Path
 from sys import stdlib_module_names
 
@@ -13,12 +12,13 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tests.house.extras import EXTRAS, NEEDS_ALL_EXTRAS, brought_by, included
-from tests.house.repository import FOLDERS, PORTABLE_FOLDERS, ROOT, parse
+from tests.house.repository import FOLDERS, PORTABLE_FOLDERS, ROOT, imports, read
 from tools.cli.main import COMMANDS
 
-DISTRIBUTIONS = packages_distributions()
 CONFIGURED = {"proton"}  # what only a route of a kind needs, by an extra of its own; the gateway runs without it
 SIMULATED = {path.stem for path in (ROOT / "tools/lab/sim/boards").glob("*.py")}  # a board's modules
+RUN = re.compile(r'(?:"-m",|(?<![\w.])python\()\s*"([\w.]+)"')
+RUN_OURSELVES = re.compile(r"(?<!def )(?<![\w.])holdfast\(")
 OURSELVES = "tools.cli.main"  # where a command starts it, then to run a gateway, or more that "tools" brings
 
 
@@ -29,26 +29,21 @@ def source(module: str) -> Path | None:
 
 
 @cache
+def distributions() -> Mapping[str, list[str]]:
+    """The distributions that bring each package."""
+    return packages_distributions()
+
+
+@cache
 def named(path: Path) -> frozenset[str]:
     """The modules that a file imports, anywhere in it, or runs in a process of their own."""
-    found: set[str] = set()
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        elif isinstance(node, ast.List):
-            words = [word.value if isinstance(word, ast.Constant) else None for word in node.elts]
-            found |= {module for flag, module in pairwise(words) if flag == "-m" and isinstance(module, str)}
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            match node.func.id, node.args:
-                case "holdfast", _:
-                    found.add(OURSELVES)
-                case "python", [ast.Constant(value=str(module)), *_]:
-                    found.add(module)
-    return frozenset(found)
+    found = {module for _, module in imports(path)}
+    found |= {package for module in found if (package := module.rpartition(".")[0])}
+    found.update(RUN.findall(read(path)))
+    return frozenset(found | {OURSELVES} if RUN_OURSELVES.search(read(path)) else found)
 
 
+@cache
 def needed_by(command: str) -> set[str]:
     """The distributions of everything that a command imports, in its own process and in processes that it starts."""
     todo = [COMMANDS[command].target.partition(":")[0]]
@@ -68,7 +63,7 @@ def needed_by(command: str) -> set[str]:
             elif folder not in stdlib_module_names | CONFIGURED | SIMULATED and (
                 module.partition(".")[0] not in PORTABLE_FOLDERS
             ):
-                needed.add(canonicalize_name(DISTRIBUTIONS[folder][0]))
+                needed.add(canonicalize_name(distributions()[folder][0]))
     return needed
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.extras import NEEDS_ALL_EXTRAS
-from tests.house.repository import FOLDERS, ROOT, modules, name, parse
+from tests.house.repository import FOLDERS, ROOT, imports, modules, name, parse
 
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "host": (),
@@ -42,19 +42,6 @@ PORTABLE_FACES = {
     "wire": ("wire/", "tests/"),
     "flash_store": ("flash_store/", "tests/", "tools/lab/torture/flash/"),  # the torture damages it from inside
 }
-
-
-@cache
-def imports(path: Path) -> list[tuple[int, str]]:
-    """Every module that the file names in an import, with its line; relative ones as they stand, dots first."""
-    found: list[tuple[int, str]] = []
-    for node in ast.walk(parse(path)):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            module = "." * node.level + (node.module or "")
-            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
-    return found
 
 
 def breaches(folder: str) -> list[str]:

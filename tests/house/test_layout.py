@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from tests.house.repository import FOLDERS, modules, name, parse
+from tests.house.repository import FOLDERS, imports, modules, name, parse
 
 MODULES_MAX = 15  # in a folder, beside its `__init__`: one trade, which a reader takes in at a glance
 FLOORS_MAX = {
@@ -19,7 +19,7 @@ Graph = dict[str, set[str]]
 
 
 @cache
-def imports() -> Graph:
+def graph_of_imports() -> Graph:
     """Every module of the repository but for tests, with the modules that it imports anywhere, for types too."""
     found = {
         name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path
@@ -29,13 +29,7 @@ def imports() -> Graph:
     }
     graph: Graph = {}
     for module, path in found.items():
-        named = set()
-        for node in ast.walk(parse(path)):
-            if isinstance(node, ast.Import):
-                named |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                one = {f"{node.module}.{alias.name}" for alias in node.names}
-                named |= {imported if imported in found else str(node.module) for imported in one}
+        named = {one if one in found else one.rpartition(".")[0] for _, one in imports(path)}
         graph[module] = (named & found.keys()) - {module}
     return graph
 
@@ -54,7 +48,7 @@ def floors_of(folder: str) -> dict[str, int]:
     start = f"{folder}."
     depth = start.count(".")
     graph: Graph = {}
-    for module, imported in imports().items():
+    for module, imported in graph_of_imports().items():
         if module.startswith(start):
             below = {other.split(".")[depth] for other in imported if other.startswith(start)}
             graph.setdefault(module.split(".")[depth], set()).update(below)
@@ -72,7 +66,7 @@ def test_no_folder_has_more_modules_than_a_reader_takes_in(folder: str) -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle_types_included() -> None:
-    assert circle_in(imports()) == []
+    assert circle_in(graph_of_imports()) == []
 
 
 def test_a_circle_is_found() -> None:

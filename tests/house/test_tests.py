@@ -1,11 +1,13 @@
 """Tests read no private attributes, except the ones in this list; it only shrinks."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 
-from tests.house.repository import modules, parse
+from tests.house.repository import modules, parse, read
 
+PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)(?<!super\(\))\._(?!_)")  # no file without it needs to be parsed
 PUBLIC = ("_replace", "_asdict")  # methods of every named tuple
 
 # How many are left in the files of each name. A test asks for what a user notices instead.
@@ -28,5 +30,6 @@ def private_reads(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def test_tests_read_no_more_private_attributes_than_before() -> None:
-    found = Counter(path.name for path in modules("tests") for _ in private_reads(parse(path)))
+    some = [path for path in modules("tests") if PRIVATE.search(read(path))]
+    found = Counter(path.name for path in some for _ in private_reads(parse(path)))
     assert {file: count for file, count in found.items() if count > PRIVATE_READS.get(file, 0)} == {}

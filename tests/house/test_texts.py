@@ -1,11 +1,8 @@
 """Texts that no file of the repository may contain, and how long a file may be."""
 
 import re
-from pathlib import Path
 
-import pytest
-
-from tests.house.repository import ROOT, name, texts
+from tests.house.repository import ROOT, name, read, texts
 
 LINES_MAX = 600
 ANYWHERE = {
@@ -18,28 +15,31 @@ ANYWHERE = {
 IN_CODE = {"a fixed temporary folder": re.compile(r"""["'`\s=:]/tm[p]/""")}
 
 
-@pytest.mark.parametrize("path", texts(), ids=name)
-def test_file_names_no_machine_and_no_registry(path: Path) -> None:
-    patterns = ANYWHERE if path.suffix == ".md" else {**ANYWHERE, **IN_CODE}
+def test_no_file_names_a_machine_or_a_registry() -> None:
     found = [
         f"{name(path)}:{number} names {what}: {line.strip()}"
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        for what, pattern in patterns.items()
+        for path in texts()
+        for number, line in enumerate(read(path).splitlines(), 1)
+        for what, pattern in (ANYWHERE if path.suffix == ".md" else {**ANYWHERE, **IN_CODE}).items()
         if pattern.search(line)
     ]
     assert found == []
 
 
-@pytest.mark.parametrize("path", [path for path in texts() if path.suffix == ".py"], ids=name)
-def test_module_stays_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= LINES_MAX
+def test_modules_stay_short() -> None:
+    lengths = {name(path): len(read(path).splitlines()) for path in texts() if path.suffix == ".py"}
+    assert {module: length for module, length in lengths.items() if length > LINES_MAX} == {}
 
 
-@pytest.mark.parametrize("path", texts(), ids=name)
-def test_file_ends_with_one_newline_and_no_line_with_blanks(path: Path) -> None:
-    text = path.read_text()
-    assert text == "" or (text.endswith("\n") and not text.endswith("\n\n"))
-    assert [number for number, line in enumerate(text.splitlines(), 1) if line != line.rstrip()] == []
+def test_files_end_with_one_newline_and_no_line_with_blanks() -> None:
+    ends = re.compile(r"(?:|(?s:.*)[^\n]\n)\Z")
+    assert [name(path) for path in texts() if not ends.match(read(path))] == []
+    assert [
+        f"{name(path)}:{number}"
+        for path in texts()
+        for number, line in enumerate(read(path).splitlines(), 1)
+        if line != line.rstrip()
+    ] == []
 
 
 def test_licence_is_apache_2() -> None:

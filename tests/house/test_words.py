@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.repository import name, texts
+from tests.house.repository import name, read, texts
 
 NOT_OURS = ("LICENSE",)
 
@@ -75,9 +75,8 @@ def own_files() -> list[Path]:
     return [path for path in texts() if name(path) not in (me, *NOT_OURS)]
 
 
-@pytest.mark.parametrize("path", own_files(), ids=name)
-def test_text_is_in_plain_words_and_names_are_the_new_ones(path: Path) -> None:
-    assert list(faults(path.read_text(), name(path))) == []
+def test_texts_are_in_plain_words_and_names_are_the_new_ones() -> None:
+    assert [fault for path in own_files() for fault in faults(read(path), name(path))] == []
 
 
 @pytest.mark.parametrize(
