@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -33,10 +34,44 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def set_up_by_two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[tuple[int, str, str]]]:
-    """A clone that two commands at once have set up, and how these ended. Each test leaves it set up."""
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A clone whose set-up was killed, and the lines that it said before. Later tests leave the clone set up."""
     clone = copied(tmp_path_factory.mktemp("set up by two"))
-    return clone, [end(process) for process in [start(clone, "--version"), start(clone, "--version")]]
+    process = start(clone, "query", "--help")
+    assert process.stderr is not None
+    said = [process.stderr.readline() for _ in range(3)]
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert (clone / ".venv/changing").exists()
+    return clone, said
+
+
+class SetUp(NamedTuple):
+    """A clone that two commands at once have set up after an interruption: what the first one showed on a terminal, and
+    what the second one said."""
+
+    clone: Path
+    on_terminal: bytes
+    second: tuple[int, str, str]
+
+
+@pytest.fixture(scope="module")
+def set_up(interrupted: tuple[Path, list[str]]) -> SetUp:
+    clone, _ = interrupted
+    ours, theirs = pty.openpty()
+    first = subprocess.Popen(
+        [clone / "holdfast", "--version"], env=environment(), stderr=theirs, stdout=theirs, text=True
+    )
+    os.close(theirs)
+    said = os.read(ours, 4096)  # it has the lock
+    second = start(clone, "--version")
+    try:
+        while piece := os.read(ours, 4096):
+            said += piece
+    except OSError:  # Linux's way to say that the other end is closed
+        pass
+    assert first.wait(SETUP_TIMEOUT_S) == 0, said
+    return SetUp(clone, said, end(second))
 
 
 def environment(**changes: str) -> dict[str, str]:
@@ -63,19 +98,27 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_two_at_once_set_up_once_and_a_third_start_sets_up_nothing(
-    set_up_by_two: tuple[Path, list[tuple[int, str, str]]],
-) -> None:
-    clone, ended = set_up_by_two
-    assert [(code, out) for code, out, _ in ended] == [(0, VERSION_LINE)] * 2, ended
-    assert sum(err.count("making .venv") for _, _, err in ended) == 1
-    assert end(start(clone, "--version")) == (0, VERSION_LINE, "")
+def test_a_set_up_says_what_its_command_downloads(interrupted: tuple[Path, list[str]]) -> None:
+    _, (_, installing, most) = interrupted
+    assert "installing" in installing and "a download of about 610 MB" in installing and "Spark" in most
 
 
-def test_a_command_of_several_extras_finds_them_installed(
-    set_up_by_two: tuple[Path, list[tuple[int, str, str]]],
-) -> None:
-    clone, _ = set_up_by_two
+def test_after_an_interruption_a_set_up_begins_anew_and_shows_on_a_terminal_how_far_it_is(set_up: SetUp) -> None:
+    said = set_up.on_terminal
+    assert b"making .venv" in said
+    assert b"needs: once, some minutes, a download of about 5 MB" in said
+    assert b"Collecting typer" in said and b"Successfully installed" in said
+    assert said.endswith(VERSION_LINE.replace("\n", "\r\n").encode())
+
+
+def test_two_at_once_set_up_once_and_a_third_start_sets_up_nothing(set_up: SetUp) -> None:
+    assert set_up.on_terminal.count(b"making .venv") == 1
+    assert set_up.second == (0, VERSION_LINE, "holdfast: waiting for another set-up to end\n")
+    assert end(start(set_up.clone, "--version")) == (0, VERSION_LINE, "")
+
+
+def test_a_command_of_several_extras_finds_them_installed(set_up: SetUp) -> None:
+    clone = set_up.clone
     ready = clone / ".venv/ready"
     before = ready.read_text()
     made_from = before.splitlines()[0]
@@ -91,53 +134,23 @@ def test_a_command_of_several_extras_finds_them_installed(
     ready.write_text(before)
 
 
-def test_an_upgrade_sets_up_anew_also_with_a_python_without_ensurepip(
-    set_up_by_two: tuple[Path, list[tuple[int, str, str]]], tmp_path: Path
-) -> None:
-    clone, _ = set_up_by_two
+def test_what_pip_says_is_shown_when_it_fails(set_up: SetUp) -> None:
+    code, _, err = end(start(set_up.clone, "gateway", "run", PIP_CONSTRAINT="/nowhere/constraints.txt"))
+    assert code == 2
+    assert "\nERROR: " in err
+    assert err.endswith("holdfast: pip failed, as it says above\n")
+    assert "gateway" not in (set_up.clone / ".venv/ready").read_text().split()
+    (set_up.clone / ".venv/changing").unlink()  # pip has changed nothing
+
+
+def test_an_upgrade_sets_up_anew_also_with_a_python_without_ensurepip(set_up: SetUp, tmp_path: Path) -> None:
+    clone = set_up.clone
     with (clone / "pyproject.toml").open("a") as project:
         project.write("# an upgrade\n")
     (tmp_path / "ensurepip.py").write_text("raise ImportError('left out, as Debian does')\n")
     code, out, err = end(start(clone, "--version", PYTHONPATH=str(tmp_path)))
     assert (code, out) == (0, VERSION_LINE), err
     assert "making .venv" in err
-
-
-def test_a_set_up_says_what_its_command_downloads_and_is_not_trusted_if_interrupted(clone: Path) -> None:
-    """The next one begins anew, and shows on a terminal how far it is."""
-    process = start(clone, "query", "--help")
-    assert process.stderr is not None
-    _, installing, most = [process.stderr.readline() for _ in range(3)]
-    assert "installing" in installing and "a download of about 610 MB" in installing and "Spark" in most
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert (clone / ".venv/changing").exists()
-
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [clone / "holdfast", "--version"], env=environment(), stderr=theirs, stdout=theirs, text=True
-    )
-    os.close(theirs)
-    said = b""
-    try:
-        while piece := os.read(ours, 4096):
-            said += piece
-    except OSError:  # Linux's way to say that the other end is closed
-        pass
-    assert process.wait(SETUP_TIMEOUT_S) == 0, said
-    assert b"making .venv" in said
-    assert b"needs: once, some minutes, a download of about 5 MB" in said
-    assert b"Collecting typer" in said and b"Successfully installed" in said
-    assert said.endswith(VERSION_LINE.replace("\n", "\r\n").encode())
-
-
-def test_what_pip_says_is_shown_when_it_fails(clone: Path) -> None:
-    (clone / "constraints/python3.txt").write_text("typer is no requirement\n")
-    code, _, err = end(start(clone, "--version"))
-    assert code == 2
-    assert "\nERROR: " in err
-    assert err.endswith("holdfast: pip failed, as it says above\n")
-    assert not (clone / ".venv/ready").exists()
 
 
 def test_an_environment_that_the_command_did_not_make_is_left_alone(clone: Path) -> None:
