@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,13 +11,25 @@ import pytest
 from tools.lab.micropython import OLDEST_VERSION, MicroPython, MicroPythonUnavailable, find
 
 
-@pytest.fixture
-def no_system_micropython(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def empty_cache(patch: pytest.MonkeyPatch, folder: Path) -> Path:
     """Empties the cache and hides an installed `micropython`; returns the folder of the cache."""
     which = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name: None if name == "micropython" else which(name))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    return tmp_path / "holdfast"
+    patch.setattr(shutil, "which", lambda name: None if name == "micropython" else which(name))
+    patch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder / "holdfast"
+
+
+@pytest.fixture
+def no_system_micropython(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    return empty_cache(monkeypatch, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def fetched_by_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[MicroPython]]]:
+    """A cache that was empty, and what two at once have found by it."""
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
+        cache = empty_cache(patch, tmp_path_factory.mktemp("cache"))
+        yield cache, list(pool.map(lambda _: find(), range(2)))
 
 
 def run(vm: MicroPython, program: str) -> str:
@@ -42,15 +55,15 @@ def test_its_heap_limit_is_hard(micropython: MicroPython) -> None:
     assert "MemoryError" in failed.value.stdout + failed.value.stderr
 
 
-def test_it_is_fetched_once_by_two_at_once(no_system_micropython: Path) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: find(), range(2))
+def test_it_is_fetched_once_by_two_at_once(fetched_by_two: tuple[Path, list[MicroPython]]) -> None:
+    cache, (first, second) = fetched_by_two
     assert first == second
-    assert first.argv[0].startswith(str(no_system_micropython))
-    assert sorted(path.name for path in no_system_micropython.iterdir()) == ["micropython", "micropython.lock"]
+    assert first.argv[0].startswith(str(cache))
+    assert sorted(path.name for path in cache.iterdir()) == ["micropython", "micropython.lock"]
 
 
-def test_a_broken_cache_is_fetched_again(no_system_micropython: Path) -> None:
+@pytest.mark.usefixtures("fetched_by_two")
+def test_a_broken_cache_is_fetched_again() -> None:
     broken = Path(find().argv[-1])
     broken.write_bytes(broken.read_bytes()[:1000])
     assert run(find(), "print(1)") == "1"
