@@ -21,8 +21,6 @@ from tools.lab.result import Judgement, end_bench, end_judged
 KINDS = ("bench", "torture", "check", "demo")
 JUDGING = [path for path in COMMANDS if path.split()[0] in KINDS]
 RUN = {
-    "bench flash": ["--messages", "100"],
-    "torture flash": ["--cuts", "30", "--images", "10"],
     "torture link": ["--bytes", "20000"],
     "torture wire": ["--bytes", "20000"],
 }

@@ -8,6 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from flash_store.log import Log
+from tests.support.result_shape import faults_of
 from tools.lab.bench.flash.command import flash
 from tools.lab.bench.flash.file_queue import FileQueue
 from tools.lab.bench.flash.metered_flash import MeteredFlash
@@ -21,8 +22,9 @@ def report() -> Any:
     app = typer.Typer()
     app.command()(flash)
     result = CliRunner().invoke(app, ["--messages", str(MESSAGES), "--json"])
-    assert result.exit_code in (0, 1), result.output
-    return json.loads(result.stdout.splitlines()[-1])
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert (faults_of(report, "bench"), result.exit_code) == ([], 0 if report["holds"] else 1)
+    return report
 
 
 @pytest.fixture(scope="module")
