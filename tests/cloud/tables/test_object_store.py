@@ -197,7 +197,16 @@ def test_job_that_was_killed_is_taken_for_dead_when_it_has_been_silent(
     store.check()
 
 
-@pytest.mark.parametrize("point", [BRONZE_MESSAGES, BATCHES, LEDGER, LANDING_FILES], ids=lambda table: table.name)
+@pytest.mark.parametrize(
+    "point",
+    [
+        BRONZE_MESSAGES,
+        pytest.param(BATCHES, marks=pytest.mark.long),
+        pytest.param(LEDGER, marks=pytest.mark.long),
+        LANDING_FILES,
+    ],
+    ids=lambda table: table.name,
+)
 def test_slow_job_that_was_taken_for_dead_stops_and_nothing_is_there_twice(
     store: Store, monkeypatch: pytest.MonkeyPatch, point: Table
 ) -> None:
