@@ -31,16 +31,22 @@ def run_tests(
     tox_run = [sys.executable, "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e"]
     if not (root / ".tox/py").exists():
         print("holdfast: making the tests' environment in .tox (once, some minutes)", file=sys.stderr)
-    _run([*tox_run, "py", "-q", "--notest"], failure="tox could not make the tests' environment")
+    ways = {"py": "tox could not make the tests' environment"}
     if not pytest_arguments:
-        _run([*tox_run, STUBS, "-q"], failure="a portable module does not fit MicroPython's type stubs")
+        ways[STUBS] = "a portable module does not fit MicroPython's type stubs"
+    _run({failure: [*tox_run, names, "-q", *["--notest"] * (names == "py")] for names, failure in ways.items()})
     # Twice quiet, tox adds nothing: pytest's closing line stays the last one.
     os.execv(sys.executable, [*tox_run, "py", "-qq", "--skip-pkg-install", "--", *(pytest_arguments or [])])
 
 
-def _run(command: list[str], *, failure: str) -> None:
-    """Runs tox; shows what it says only when it fails."""
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        print(done.stdout, end="", file=sys.stderr)
-        fail("test", failure)
+def _run(commands: dict[str, list[str]]) -> None:
+    """Runs several of tox at once, by the text for its failure; shows what one says only when it fails."""
+    running = {
+        failure: subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for failure, command in commands.items()
+    }
+    ended = {failure: (process.communicate()[0], process.returncode) for failure, process in running.items()}
+    for failure, (said, code) in ended.items():
+        if code:
+            print(said, end="", file=sys.stderr)
+            fail("test", failure)
