@@ -94,22 +94,26 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadFileScheduling | None":
-    """Lets ``--dist loadfile`` run the tests that need Spark in two processes, not in one for each file.
+    """Lets ``--dist loadfile`` run the tests that need Spark in two processes, not in one for each file, and those of
+    the house in one.
 
-    A Java that is warm does in 5 s what takes a new one 20 s, and all of them in one process would end last.
+    A Java that is warm does in 5 s what takes a new one 20 s, and all of them in one process would end last. The house
+    reads and parses each file once.
     """
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    class TwoJavas(LoadFileScheduling):
+    class Shared(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
+            if file.startswith("tests/house/") and file not in LONG:
+                return "the house"
             if not _needs_spark(config.rootpath / file):
                 return file
             return "queries by Spark" if "quer" in file else "tables by Spark"
 
-    return TwoJavas(config, log)
+    return Shared(config, log)
 
 
 @cache
