@@ -79,7 +79,7 @@ class ClientConnection(Connection):
         )
         self._speak(connect_packet.protocol_level)
         self._send_window = SendWindow(0, first_identifier)
-        self.connect_packet = connect_packet
+        self._asked: Connect | None = connect_packet  # until the CONNACK: then its memory is free
         self.client_id = connect_packet.client_id
         self.session_expiry_s = connect_packet.session_expiry_s
         self.keep_alive_s = connect_packet.keep_alive_s
@@ -101,11 +101,13 @@ class ClientConnection(Connection):
     def connect(self, now_ms: int, properties: dict | None = None) -> None:
         """Sends the CONNECT, with `properties` besides its own; MQTT 3.1.1 sends none."""
         self._now_ms = now_ms
-        told = self.connect_packet.properties
-        told.update(properties or {})
+        asked = self._asked
+        if asked is None:
+            raise LocalProtocolError("a connection has one CONNECT [MQTT-3.1.0-2]")
+        asked.properties.update(properties or {})
         if self._authentication is not None:
-            told.update(self._authentication.begin())
-        self._send(self.connect_packet)
+            asked.properties.update(self._authentication.begin())
+        self._send(asked)
         self._deadline_ms = now_ms + CONNACK_TIMEOUT_MS
 
     def subscribe(self, filters: list, properties: dict | None = None) -> int:
@@ -246,6 +248,7 @@ class ClientConnection(Connection):
 
     def _handle_connack(self, packet: Connack) -> None:
         self._deadline_ms = None
+        asked, self._asked = self._asked, None
         if packet.reason_code != SUCCESS:
             self._close_because(packet)
             return
@@ -253,7 +256,7 @@ class ClientConnection(Connection):
         self.client_id = granted.get(ASSIGNED_CLIENT_IDENTIFIER, self.client_id)
         if not self.client_id and self.protocol_level == MQTT_5:
             raise RemoteProtocolError(PROTOCOL_ERROR, "a CONNACK assigns no client identifier [MQTT-3.2.2-16]")
-        if packet.session_present and self.connect_packet.clean_start:
+        if packet.session_present and asked is not None and asked.clean_start:
             raise RemoteProtocolError(PROTOCOL_ERROR, "a session is present after a clean start [MQTT-3.2.2-2]")
         if self._authentication is not None:
             self._authentication.finish(granted)
