@@ -383,7 +383,7 @@ async def test_in_batches_no_message_is_lost_by_kills_and_at_qos_2_none_comes_tw
         while len(set(numbers)) < count:
             command = [sys.executable, "-m", "tests.uplink.route_process", str(tmp_path / "store"), str(port), "batch"]
             process = await asyncio.create_subprocess_exec(*command, cwd=ROOT)
-            goal = min(count, len(set(numbers)) + 500)
+            goal = min(count, len(set(numbers)) + 1000)
             while len(set(numbers)) < goal:
                 numbers += [int(one.payload) for one in decode_batch(bytes((await get(received)).payload)).messages()]
             process.kill()

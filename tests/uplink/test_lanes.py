@@ -174,7 +174,7 @@ async def test_at_qos_2_each_message_of_both_lanes_arrives_once_over_kills(
             message = await get(received)
             found.extend(_numbers_of(message.topic, bytes(message.payload)))
 
-        for life in range(5):
+        for life in range(3):
             argv = [sys.executable, "-m", "tests.uplink.route_process", str(tmp_path / "store"), str(port)]
             keys = {"order": "live_first", "backfill_rate": 1000, "framing": framing, **LIMITS[framing]}
             encoded = msgspec.json.encode(keys).decode()
@@ -183,7 +183,7 @@ async def test_at_qos_2_each_message_of_both_lanes_arrives_once_over_kills(
             wanted |= its_own
             while not its_own <= set(found):
                 await take()
-            if life < 4:
+            if life < 2:
                 process.kill()
                 await process.wait()
                 while not received.empty():

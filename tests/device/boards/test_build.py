@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.device.boards.powered import PLATFORMS
 from tests.device.boards.powered import Board as Powered
 from tests.device.firmware import Firmware, published, seq, tcp
 from tests.device.mqtt.test_login import SCRAM, gateway
@@ -79,7 +78,8 @@ async def test_parts_that_few_devices_load_work_in_the_whole_program(
         await device.end()
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
+# The same steps make both programs, and each takes seconds to make; `test_power.py` runs the parts of both boards.
+@pytest.mark.parametrize("platform", ["esp32", pytest.param("rp2", marks=pytest.mark.long)])
 async def test_whole_program_of_a_board_delivers_readings(
     platform: str, board_program: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from tests.uplink.network.sites import Site, all_to, message_to
 from tests.uplink.network.test_chain import chain
 from tools.lab.testing.client import Client
 
-CLIENTS, STAYS = 300, 30  # how many come, and each of these stays
+CLIENTS, STAYS = 200, 20  # how many come, and each of these stays
 DIALLING = pytest.mark.parametrize("dialling", ["outer", "middle"])
 
 

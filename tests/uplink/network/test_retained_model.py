@@ -15,7 +15,7 @@ from wire.codec.packets import Publish, Pubrel, Suback, Unsuback
 from wire.topics import matches
 
 FILTERS = ("#", "+/1", "+/+", "a/#", "b/#", "c/+", "a/1", "a/2", "b/1", "b/2", "c/1")
-ROUNDS, STEPS = 6, 8
+ROUNDS, STEPS = 4, 8
 
 
 @dataclass(eq=False)

@@ -11,6 +11,7 @@ import ast
 import builtins
 import itertools
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 
 from tools.cli.build.program import Module, Program
 from tools.cli.build.scopes import Binding
@@ -137,14 +138,17 @@ class _Names:
 
     def _is_renamed_by_others(self, module: str, name: str) -> bool:
         """Returns whether another module imports this name under a different one, or imports the whole module."""
-        for other in self._program.modules.values():
-            for node in ast.walk(other.tree):
-                if isinstance(node, ast.ImportFrom):
-                    aliases = [one for one in node.names if one.name == name and node.module == module]
-                    whole = [one for one in node.names if f"{node.module}.{one.name}" == module]
-                    if whole or any(one.asname not in (None, name) for one in aliases):
-                        return True
+        for node in self._imports:
+            aliases = [one for one in node.names if one.name == name and node.module == module]
+            whole = [one for one in node.names if f"{node.module}.{one.name}" == module]
+            if whole or any(one.asname not in (None, name) for one in aliases):
+                return True
         return False
+
+    @cached_property
+    def _imports(self) -> list[ast.ImportFrom]:
+        nodes = (node for module in self._program.modules.values() for node in ast.walk(module.tree))
+        return [node for node in nodes if isinstance(node, ast.ImportFrom)]
 
     def _own(self, module: str) -> list[str]:
         """Returns the names that a module binds, without its imports."""

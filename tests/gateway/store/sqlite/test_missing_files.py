@@ -1,8 +1,10 @@
 """A file of the store is missing, empty or cut, or another one is in its place: nothing vanishes without a word."""
 
+import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,22 +24,60 @@ WAL = ("messages.sqlite-wal", "messages.sqlite-shm")
 @pytest.fixture(autouse=True)
 def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """The WAL begins anew some times in a life of a hundred messages."""
+    shrink_log(monkeypatch)
+
+
+def shrink_log(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"ROOM_PAGES": 80, "FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35}
     for name, number in pages.items():
         monkeypatch.setattr(checkpoint, name, number)
     monkeypatch.setattr(marks, "file_id_of", lambda _: 1)  # the copies below stand for the store itself
 
 
-async def live(folder: Path, older: Path, killed: Path | None) -> int:
-    """A hundred messages wait for a consumer; copies of the middle, and as a kill leaves it. Returns the epoch."""
-    async with opened(folder) as log:
+class Life(NamedTuple):
+    """A store that was stopped, with copies of the middle of its life, and as a kill leaves it at the end."""
+
+    stopped: Path
+    older: Path
+    killed: Path
+    epoch: int
+
+
+class Lives(NamedTuple):
+    one: Life
+    other: Life
+
+
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    """The folder of two lives, and their epochs."""
+    folder = tmp_path_factory.mktemp("lived")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        shrink_log(monkeypatch)
+        return folder, [asyncio.run(live(folder / name)) for name in ("one", "other")]
+
+
+async def live(folder: Path) -> int:
+    """A hundred messages wait for a consumer. Returns the epoch."""
+    stopped, older, killed = (folder / name for name in ("stopped", "older", "killed"))
+    async with opened(stopped) as log:
         Cursor(log, CONSUMER, ["#"]).close()
         await append_one_by_one(log, range(FIRST))
-        shutil.copytree(folder, older)
+        shutil.copytree(stopped, older)
         await append_one_by_one(log, range(FIRST, FIRST + SECOND))
-        if killed is not None:
-            shutil.copytree(folder, killed)
-        return epoch_of(folder)
+        shutil.copytree(stopped, killed)
+        return epoch_of(stopped)
+
+
+@pytest.fixture
+def lives(lived: tuple[Path, list[int]], tmp_path: Path) -> Lives:
+    """Two lives of the test's own."""
+    shutil.copytree(lived[0], tmp_path / "lives")
+    one, other = (
+        Life(folder / "stopped", folder / "older", folder / "killed", epoch)
+        for folder, epoch in zip((tmp_path / "lives/one", tmp_path / "lives/other"), lived[1], strict=True)
+    )
+    return Lives(one, other)
 
 
 async def append_one_by_one(log: MessageLog, numbers: range) -> None:
@@ -79,45 +119,37 @@ Harm = Callable[[Path, Path, Path], None]
 @pytest.mark.parametrize("harm", [missing, empty, cut, older_copy, another_store_s])
 @pytest.mark.parametrize("file", FILES)
 async def test_no_file_takes_acknowledged_messages_with_it(
-    tmp_path: Path, file: str, harm: Harm, is_killed: bool
+    lives: Lives, file: str, harm: Harm, is_killed: bool
 ) -> None:
-    store, older, killed = tmp_path / "store", tmp_path / "older", tmp_path / "killed"
-    other = tmp_path / "other killed" if is_killed else tmp_path / "other"
-    epoch = await live(store, older, killed if is_killed else None)
-    await live(tmp_path / "other", tmp_path / "other older", other if is_killed else None)
-    folder = killed if is_killed else store
-    harm(folder / file, older, other)
-    await nothing_vanishes(folder, epoch)
+    one, other = lives
+    folder = one.killed if is_killed else one.stopped
+    harm(folder / file, one.older, other.killed if is_killed else other.stopped)
+    await nothing_vanishes(folder, one.epoch)
 
 
 @pytest.mark.parametrize("harm", [missing, older_copy, another_store_s])
-async def test_nor_do_a_database_and_its_wal_together(tmp_path: Path, harm: Harm) -> None:
-    store, older, killed, other = (tmp_path / name for name in ("store", "older", "killed", "other killed"))
-    epoch = await live(store, older, killed)
-    await live(tmp_path / "other", tmp_path / "other older", other)
+async def test_nor_do_a_database_and_its_wal_together(lives: Lives, harm: Harm) -> None:
     for file in ("messages.sqlite", *WAL):
-        harm(killed / file, older, other)
-    await nothing_vanishes(killed, epoch)
+        harm(lives.one.killed / file, lives.one.older, lives.other.killed)
+    await nothing_vanishes(lives.one.killed, lives.one.epoch)
 
 
 async def test_a_wal_that_another_program_took_into_the_database_is_named_as_such_and_a_repair_keeps_all(
-    tmp_path: Path,
+    lives: Lives,
 ) -> None:
     """The last program that closes a database removes its WAL: sqlite3 without -readonly, in a killed store."""
-    killed = tmp_path / "killed"
-    epoch = await live(tmp_path / "store", tmp_path / "older", killed)
+    killed = lives.one.killed
     stored(killed, "SELECT 1 FROM dropped")
     assert not (killed / WAL[0]).exists()
     refusal = await refused(killed)
     assert "perhaps another program opened the store for writing, took the WAL into it and removed it" in refusal
-    await nothing_vanishes(killed, epoch)
+    await nothing_vanishes(killed, lives.one.epoch)
     assert await delivered(killed) == [*range(FIRST + SECOND)]
 
 
 @pytest.mark.parametrize("file", FILES[:2])
-async def test_a_folder_in_the_place_of_a_file_is_refused_by_its_path(tmp_path: Path, file: str) -> None:
-    killed = tmp_path / "killed"
-    await live(tmp_path / "store", tmp_path / "older", killed)
+async def test_a_folder_in_the_place_of_a_file_is_refused_by_its_path(lives: Lives, file: str) -> None:
+    killed = lives.one.killed
     (killed / file).unlink()
     (killed / file).mkdir()
     assert await refused(killed) == f"message store {killed / file}: Is a directory"
@@ -125,14 +157,14 @@ async def test_a_folder_in_the_place_of_a_file_is_refused_by_its_path(tmp_path: 
 
 @pytest.mark.parametrize("harm", [missing, empty])
 async def test_a_start_warns_where_the_lock_file_does_not_know_the_store(
-    tmp_path: Path, harm: Harm, caplog: pytest.LogCaptureFixture
+    lives: Lives, harm: Harm, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await live(tmp_path / "store", tmp_path / "older", None)
-    assert not await refused(tmp_path / "store")
+    store = lives.one.stopped
+    assert not await refused(store)
     assert "an older copy would not be known" not in caplog.text
-    harm(tmp_path / "store" / "lock", tmp_path, tmp_path)
-    assert not await refused(tmp_path / "store")
-    assert caplog.text.count(f"{tmp_path / 'store' / 'lock'} says nothing of it: an older copy would not be known") == 1
+    harm(store / "lock", store, store)
+    assert not await refused(store)
+    assert caplog.text.count(f"{store / 'lock'} says nothing of it: an older copy would not be known") == 1
 
 
 async def nothing_vanishes(folder: Path, epoch: int) -> None:

@@ -115,7 +115,7 @@ def operations_of(
 def test_they_agree_on_what_a_cut_left(life: Life, granule: int, seed: int) -> None:
     rng = random.Random(seed)
     for before, operation in operations_of(life, formatted(granule), seed):
-        if operation.is_erase or rng.randrange(12) == 0:
+        if operation.is_erase or rng.randrange(48) == 0:
             cut = before.torn(operation, rng.randrange(before.size_of(operation)))
             check(bytes(cut.image), granule)
 
