@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from pathlib import Path
 
 from gateway.auth.admission import AccessControl
-from gateway.config.schema import GatewayConfig, in_stream, store_of, with_streams
+from gateway.config.schema import GatewayConfig, in_stream, store_of
 from gateway.connection.connection import Connection
 from gateway.connection.services import Common, Services
 from gateway.connection.stream import Stream
@@ -26,11 +26,10 @@ from gateway.port import Port
 from gateway.sessions.devices import Devices
 from gateway.store import MessageLog
 from gateway.streams.choice import StreamChoice
-from gateway.streams.names import NAME_BYTES_MAX, is_stream_name
+from gateway.taken_streams import TakenStreams
 from host.errors import ConfigError
 from wire import reasons
 
-TAKEN_MOST = 8  # streams, with those of neighbours: each takes a thread, 9 open files and 10 MB
 CATCH_UP_S = 2.0  # for clients that send without end, or wait for room in the store, when the broker closes
 
 logger = logging.getLogger(__name__)
@@ -78,80 +77,46 @@ class Broker:
         )
         self.streams: list[Stream] = []
         self.stream_links: list[Links] = []
-        self._observed: list[ObservedStream] = []
         self._dialled: Callable[[str], Sequence[Link]] = _no_links
         for name, its_log in {"": log, **(logs or {})}.items():
             self._add(Stream(name, in_stream(config, name), its_log, common))
-        default, self.links = self.streams[0], self.stream_links[0]
-        self._taken: dict[str, MessageLog | None] = {}  # streams of neighbours; None while a log is being opened
-        self._taking: set[asyncio.Task[None]] = set()
-        self._stream_taken: Callable[[Services], None] = _do_nothing
-        self.limits, self.endings, self.network = default.limits, default.endings, default.network
-        self.subscribers, self.publishing, self.sessions = default.subscribers, default.publishing, default.sessions
+        default = self.streams[0]
+        self._taken = TakenStreams(config, common, self._add_taken)
+        self.network, self.sessions = default.network, default.sessions
         self._access_control.access.other_gateways = self.network.links.gateways
         self.services = default.services
         self.listeners = Listeners(config, self.connect)
         lines = self.listeners.missing_lines
         self.certificates = Certificates(self.listeners.certificates)
-        self.overview = Overview(
-            self._observed, self.publishing, self.stream_links, default.multicast, lines, self.certificates
-        )
-        self._announcer = Announcer(self.publishing, log.counters, self.overview.state)
+        self.overview = Overview(default.publishing, self.stream_links, default.multicast, lines, self.certificates)
+        for stream in self.streams:
+            self.overview.add(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
+        self._announcer = Announcer(default.publishing, log.counters, self.overview.state)
         self._connections: dict[asyncio.Task[None], Connection] = {}
         self._closing = False
         self._tell_streams()
         if config.network.streams == "any":
-            self.network.note_streams = self._note_streams
+            self.network.note_streams = self._taken.note
 
     def _add(self, stream: Stream) -> None:
         self.streams.append(stream)
-        self._observed.append(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
         links = Links(self.config.name, stream.network, stream.sessions, stream.log, stream.name)
         links.dialled = partial(self._dialled, stream.name)
         self.stream_links.append(links)
 
     def carry_streams(self, dialled: Callable[[str], Sequence[Link]], take: Callable[[Services], None]) -> None:
         """Shows the links that routes dial for a stream, and has a stream of neighbours carried that is taken."""
-        self._dialled, self._stream_taken = dialled, take
+        self._dialled, self._taken.carry = dialled, take
         for links in self.stream_links:
             links.dialled = partial(dialled, links.stream)
 
+    def _add_taken(self, stream: Stream) -> None:
+        self._add(stream)
+        self.overview.add(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
+        self._tell_streams()
+
     def _tell_streams(self) -> None:
         self.network.streams = tuple(self._common.streams)
-
-    def _note_streams(self, names: Iterable[str]) -> None:
-        """A neighbour has these streams: the gateway takes each one that it lacks, as far as there is room."""
-        refused: list[str] = []
-        for name in names:
-            if not name or name in self._common.streams or name in self._taken or self._closing:
-                continue
-            if not is_stream_name(name) or len(self._common.streams) + len(self._taking) > TAKEN_MOST:
-                refused.append(name)
-                continue
-            self._taken[name] = None
-            task = asyncio.get_running_loop().create_task(self._take_stream(name))
-            self._taking.add(task)
-            task.add_done_callback(self._taking.discard)
-        if refused:
-            text = "%s streams of a neighbour are not taken, such as %r: with %s streams they need a [[stream]]"
-            logger.warning(text, len(refused), refused[0][:NAME_BYTES_MAX], TAKEN_MOST)
-
-    async def _take_stream(self, name: str) -> None:
-        config = with_streams(self.config, [name])
-        store = store_of(config, name)
-        try:
-            log = self._taken[name] = await MessageLog.open(Path(store.path), origin=config.name)
-        except StoreError as error:
-            del self._taken[name]  # the next connection of a neighbour tries again
-            logger.error("stream %s of a neighbour cannot be taken: %s", name, error)
-            return
-        self.config = config
-        stream = Stream(name, in_stream(config, name), log, self._common)
-        await stream.open()
-        self._add(stream)
-        self._tell_streams()
-        logger.info("stream %s of a neighbour is taken", name)
-        self._stream_taken(stream.services)
 
     async def start(self) -> None:
         """Loads the sessions, then opens the listeners. After an error the broker is closed again.
@@ -176,8 +141,7 @@ class Broker:
         What the clients have sent is stored and acknowledged before.
         """
         self._closing = True
-        if self._taking:
-            await asyncio.wait(self._taking)
+        await self._taken.stop()
         for stream in self.streams:
             stream.close_wills()
             await stream.write_all()
@@ -195,9 +159,7 @@ class Broker:
             await stream.close()
         await self._devices.close()
         await self._access_control.close()
-        for log in self._taken.values():
-            if log is not None:
-                await log.close()
+        await self._taken.close()
 
     async def _catch_up(self) -> None:
         """Lets the connections act on what has come: a message whose PUBACK is not read goes to its client again."""
@@ -250,10 +212,6 @@ class Broker:
         connection = self._connections.pop(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("%s: unexpected failure, other connections go on", connection.name, exc_info=error)
-
-
-def _do_nothing(_services: Services) -> None:
-    """No route carries the stream."""
 
 
 def _no_links(_stream: str) -> Sequence[Link]:

@@ -80,7 +80,6 @@ class Client:
         "_permissions",
         "_port",
         "_protocol",
-        "_rules",
         "_sender",
         "_services",
         "_session",
@@ -115,13 +114,13 @@ class Client:
         wishes = [] if connect is None else find_wishes(connect.properties)
         keeps = KEEP in wishes
         self._answers = PublishAnswers(protocol, session, self._acks)
-        self._rules = PublishRules(
+        rules = PublishRules(
             services.publishing, self._answers, permissions, topics, disconnect, keeps_identities=keeps
         )
         self.intake: Intake = Intake(
             services,
             self._answers,
-            self._rules,
+            rules,
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
             waiting=underway.waiting,
@@ -208,9 +207,7 @@ class Client:
 
     def refuse_publish(self, packet: Publish, reason_code: int, problem: str) -> None:
         """Refuses a message that is in no stream that is served here; ``problem`` says why."""
-        self._services.counters.note_received(packet.qos, len(packet.payload))
-        self.intake.note_packet()
-        self._rules.refuse_unplaced(packet, reason_code, problem)
+        self.intake.refuse_unplaced(packet, reason_code, problem)
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
         if answer := await self.subscribe(packet):

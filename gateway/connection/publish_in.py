@@ -136,6 +136,12 @@ class Intake:
         elif self._waiting.holds_up or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
+    def refuse_unplaced(self, packet: Publish, reason_code: int, problem: str) -> None:
+        """Refuses a message that is in no stream that the client may use here; ``problem`` says why."""
+        self._services.counters.note_received(packet.qos, len(packet.payload))
+        self._pace.note(1)
+        self._rules.refuse_unplaced(packet, reason_code, problem)
+
     def note_packet(self) -> None:
         """Counts a packet other than a PUBLISH or an acknowledgement."""
         self._pace.note(1)

@@ -66,7 +66,6 @@ class Overview:
     """Counts and checks when it is asked, and never in between.
 
     Args:
-        streams: the gateway's streams.
         publishing: has the gateway's own retained messages.
         links: the links to neighbours in each stream.
         multicast: the multicast groups.
@@ -76,7 +75,6 @@ class Overview:
 
     def __init__(
         self,
-        streams: list[ObservedStream],
         publishing: Publishing,
         links: list[Links],
         multicast: Multicast,
@@ -85,7 +83,7 @@ class Overview:
     ) -> None:
         self._certificates = certificates
         self._lines = lines
-        self._streams = streams
+        self._streams: list[ObservedStream] = []
         self._publishing = publishing
         self._links = links
         self._multicast = multicast
@@ -94,6 +92,10 @@ class Overview:
         """The states of the gateway's routes, which the routes keep up to date."""
         self.not_reloaded = ""
         """Why the last reload of the configuration failed; "" if it did not."""
+
+    def add(self, stream: ObservedStream) -> None:
+        """Observes a stream too; the first one is the default stream."""
+        self._streams.append(stream)
 
     def state(self) -> State:
         """Returns the gateway's state now."""

@@ -411,16 +411,16 @@ async def test_a_filter_below_sys_that_is_named_thousands_of_times_brings_each_m
     """And none where it is refused."""
     acl = rules(tmp_path, "allow * publish,subscribe #\n" + "allow * subscribe $SYS/#\n" * may)
     async with running(tmp_path, acl=acl) as broker:
-        await until(lambda: broker.publishing.announced, "the gateway speaks of itself")
+        await until(lambda: broker.services.publishing.announced, "the gateway speaks of itself")
         bomber = await connected(broker, "bomber")
         codes = await bomber.subscribe(*["$SYS/#"] * 2_000, *["$SYS/broker/#"] * 2_000, "end", options=0)
         assert codes == [0 if may else 0x87] * 4_000 + [0]
-        said = len(broker.publishing.announced)
+        said = len(broker.services.publishing.announced)
         await (await connected(broker, "other")).publish("end")
         topics: list[str] = []
         while (packet := await bomber.receive()).topic != "end":
             topics.append(packet.topic)
-        assert len(topics) == 2 * said * may and set(topics) == set(broker.publishing.announced if may else ())
+        assert len(topics) == 2 * said * may and set(topics) == set(broker.services.publishing.announced if may else ())
 
 
 async def test_a_session_with_many_shared_subscriptions_comes_back_slice_by_slice(

@@ -214,7 +214,7 @@ async def test_what_waited_for_a_filter_that_is_no_more_takes_no_room(tmp_path: 
         await subscriber.subscribe("new")
         subscriber.acknowledge(unacknowledged)
         subscriber.cut()
-        (cursor,) = broker.subscribers.cursors_for("new")
+        (cursor,) = broker.services.subscribers.cursors_for("new")
         if when_full == "reject_incoming":
             await until(lambda: cursor.backlog is not None and cursor.backlog.messages <= 1, "it was counted")
         await publish_numbers(publisher, 4, "new")
@@ -232,7 +232,7 @@ async def test_what_the_rules_forbid_now_takes_no_room(tmp_path: Path) -> None:
             await publisher.publish("old")
         rules.write_text("deny * subscribe old\nallow * publish,subscribe #\n")
         broker.reload()
-        (cursor,) = broker.subscribers.cursors_for("new")
+        (cursor,) = broker.services.subscribers.cursors_for("new")
         await until(lambda: cursor.backlog is not None, "it was counted")
         await publisher.publish("new", b"0")
         assert await received(broker, 1) == [0]

@@ -82,7 +82,7 @@ async def test_a_message_of_qos_2_that_comes_again_is_stored_once(tmp_path: Path
     async with scripted_broker(commands=[command(6, 2)], releases=False) as central:
         async with running_broker(tmp_path) as broker:
             config = receiving_config(central.port)
-            routes = Routes([config], "gateway-1", broker.log, broker.endings, broker.services)
+            routes = Routes([config], "gateway-1", broker.log, broker.services.endings, broker.services)
             task = asyncio.create_task(routes.run())
             await until(lambda: central.pubrecs == [6])
             central.commands, central.queued = [], [command(6, 2, dup=True), command(7, 2)]
@@ -222,7 +222,7 @@ async def test_what_is_no_longer_in_the_configuration_is_unsubscribed(tmp_path: 
         after = receiving_config(central.port, subscribe=("b/#", "c/#"))
         nothing = route_config(central.port)
         async with running_broker(tmp_path) as broker:
-            routes = Routes([before], "gateway-1", broker.log, broker.endings, broker.services)
+            routes = Routes([before], "gateway-1", broker.log, broker.services.endings, broker.services)
             task = asyncio.create_task(routes.run())
             await until(lambda: routes.status()[0].connected)
             central.session_present = True
@@ -293,7 +293,9 @@ async def test_what_came_down_is_no_part_of_the_backlog_and_a_forgotten_route_le
 ) -> None:
     folder = tmp_path / "store"
     async with scripted_broker(puback=silent, releases=False) as central, running_broker(folder) as broker:
-        routes = Routes([receiving_config(central.port)], "gateway-1", broker.log, broker.endings, broker.services)
+        routes = Routes(
+            [receiving_config(central.port)], "gateway-1", broker.log, broker.services.endings, broker.services
+        )
         task = asyncio.create_task(routes.run())
         await until(lambda: routes.status()[0].connected)
         away = await subscribed(broker, "away", "#")

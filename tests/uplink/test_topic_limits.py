@@ -107,8 +107,8 @@ async def test_a_full_route_keeps_nothing_from_coming_down_over_it(tmp_path: Pat
     async with scripted_broker() as central, running_broker(tmp_path, topic=[below("a", 1, when_full)]) as broker:
         route = Route(route_config(central.port), "gateway-1", broker.log)
         await store(broker.log, "a", count=1)
-        await until(lambda: broker.limits.verdict("a", "owner", "device") is not Verdict.TAKE)
-        assert broker.limits.verdict("a", "owner", route.queue.publisher.client_id) is Verdict.TAKE
+        await until(lambda: broker.services.limits.verdict("a", "owner", "device") is not Verdict.TAKE)
+        assert broker.services.limits.verdict("a", "owner", route.queue.publisher.client_id) is Verdict.TAKE
 
 
 async def test_another_gateway_that_is_at_a_limit_gets_each_message_later(tmp_path: Path) -> None:

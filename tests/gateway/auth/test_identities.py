@@ -130,7 +130,9 @@ async def test_a_refused_message_leaves_no_range_in_the_name_of_another_client(t
     """Else a client could have the ranges explain a hole that it has nothing to do with; a will as well."""
     state = "$SYS/broker/connection/forger/state"
     async with running(tmp_path) as broker:
-        broker.publishing.announce(Message(state, b"1", 0, retain=True))  # so that no client may publish there any more
+        broker.services.publishing.announce(
+            Message(state, b"1", 0, retain=True)
+        )  # so that no client may publish there any more
         will = Will(state, b"", 1, properties=named("garage", 1))
         forger = await connected(broker, "forger", will=will)
         for seq, (origin, qos) in enumerate([("garage", 0), ("garage", 1), ("forger", 0), ("forger", 1)], 2):

@@ -185,7 +185,7 @@ async def test_no_suback_leaves_while_another_connection_s_is_being_written(tmp_
         with commits_held_up(tmp_path):
             first.protocol.subscribe([("a", 1)])
             first.flush()
-            await until(lambda: list(broker.subscribers.cursors_for("a")), "the first SUBSCRIBE came")
+            await until(lambda: list(broker.services.subscribers.cursors_for("a")), "the first SUBSCRIBE came")
             second = Client()
             await second.open(tcp_port(broker))
             await until(lambda: broker.counters.packets_received == 3, "the second CONNECT came")

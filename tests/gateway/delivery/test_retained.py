@@ -213,7 +213,7 @@ async def test_a_value_that_comes_while_a_subscription_is_made_is_the_last_one(t
         with commits_held_up(tmp_path):
             subscriber.protocol.subscribe([("a", 0)])
             subscriber.flush()
-            await until(lambda: list(broker.subscribers.cursors_for("a")), "the SUBSCRIBE came")
+            await until(lambda: list(broker.services.subscribers.cursors_for("a")), "the SUBSCRIBE came")
             publisher.send("a", b"new", qos=0, retain=True)
             await publisher.ping()
         await subscriber.expect(Suback)
@@ -229,7 +229,7 @@ async def test_a_message_that_is_stored_while_a_subscription_is_made_comes_once(
             await publisher.ping()  # and no PUBACK before
             subscriber.protocol.subscribe([("a", 1)])
             subscriber.flush()
-            await until(lambda: list(broker.subscribers.cursors_for("a")), "the SUBSCRIBE came")
+            await until(lambda: list(broker.services.subscribers.cursors_for("a")), "the SUBSCRIBE came")
         events = [await subscriber.event(), await subscriber.event()]
         assert sorted(type(event).__name__ for event in events) == ["Publish", "Suback"]
         await subscriber.expect_no_message()

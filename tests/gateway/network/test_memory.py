@@ -43,7 +43,7 @@ async def test_a_filter_of_a_neighbour_takes_at_most_800_bytes(filter_of: Callab
         try:
             for first in range(0, COUNT, AT_ONCE):
                 for topic_filter in map(filter_of, range(first, first + AT_ONCE)):
-                    broker.subscribers.subscribe(session, topic_filter, 2 | NO_LOCAL | RETAIN_AS_PUBLISHED)
+                    broker.services.subscribers.subscribe(session, topic_filter, 2 | NO_LOCAL | RETAIN_AS_PUBLISHED)
                 await broker.sessions.save("neighbour")
             gc.collect()
             taken, _ = tracemalloc.get_traced_memory()

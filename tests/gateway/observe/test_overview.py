@@ -104,7 +104,7 @@ async def test_a_certificate_that_a_route_shows_is_told_as_its_file_is_now(tmp_p
     certificate, key = map(str, authority.sign("route", ["route"], life=timedelta(hours=-1)))
     async with running(tmp_path / "store") as broker:
         config = route_config(1, broker="mqtts://127.0.0.1:1", tls=RouteTlsConfig(None, certificate, key))
-        routes = Routes([config], "test-gateway", broker.log, broker.endings, broker.services)
+        routes = Routes([config], "test-gateway", broker.log, broker.services.endings, broker.services)
         broker.certificates.routes = routes.certificates
         (problem,) = broker.overview.problems()
         assert problem.startswith(f"route central: {certificate}: out of date since 20")

@@ -99,7 +99,7 @@ async def test_the_gateway_tells_how_it_is_below_sys(tmp_path: Path) -> None:
 async def test_a_bridge_does_not_speak_for_a_route_of_its_name(tmp_path: Path) -> None:
     state = "$SYS/broker/connection/central/state"
     async with running(tmp_path) as broker:
-        broker.publishing.announce(Message(state, b"1", 0, retain=True))
+        broker.services.publishing.announce(Message(state, b"1", 0, retain=True))
         will = Will(state, b"0", 1, True)
         bridge = await connected(broker, "central", will=will)
         bridge.send(state, b"0", qos=1, retain=True)

@@ -109,7 +109,7 @@ async def test_a_subscribe_that_waited_until_its_session_had_ended_leaves_nothin
         await second.expect(Connack)
         await second.publish("a", b"for no session")
         await second.expect_no_message()
-        assert not list(broker.subscribers.cursors_for("a"))
+        assert not list(broker.services.subscribers.cursors_for("a"))
         await until(lambda: not broker.log.audience.takers("a"), "its subscriptions have left")
 
 

@@ -456,7 +456,7 @@ async def test_a_route_that_is_changed_goes_on_at_its_place(tmp_path: Path) -> N
     with nats_server(tmp_path) as server:
         async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
             await client.jetstream().add_stream(name="S", subjects=["one.>", "two.>"])
-            routes = Routes([nats_config(server, project="one")], "gateway-1", broker.log, broker.endings)
+            routes = Routes([nats_config(server, project="one")], "gateway-1", broker.log, broker.services.endings)
             task = asyncio.create_task(routes.run())
             await append(broker.log, range(1, 4))
             await has_messages(client, "S", 3)

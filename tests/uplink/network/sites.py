@@ -95,7 +95,7 @@ class Site:
             stack.push_async_callback(log.close)
             logs = await stack.enter_async_context(stream_logs(config))
             self.broker = Broker(config, log, logs)
-            self.routes = Routes(self._routes, self.name, log, self.broker.endings, self.broker.services)
+            self.routes = Routes(self._routes, self.name, log, self.broker.services.endings, self.broker.services)
             self.broker.overview.routes = self.routes.states
             self.broker.carry_streams(self.routes.links, self.routes.take_stream)
             await self.broker.start()

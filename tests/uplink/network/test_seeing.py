@@ -55,7 +55,7 @@ async def test_what_waits_for_a_neighbour_that_is_away_is_counted_exactly_and_to
         for number in range(5):
             await device.publish("readings", b"%d" % number)
             await device.publish("others", b"")
-        (shown,) = (await m.broker.links.describe()).links
+        (shown,) = (await m.broker.stream_links[0].describe()).links
         assert (shown.waiting_messages, shown.waiting_bytes, shown.is_counted) == (5, 5 * len("readings0"), True)
         assert shown.oldest_ms >= shown.since_ms > 0
         (note,) = m.broker.overview.notes()
@@ -158,7 +158,7 @@ async def test_a_long_list_of_filters_comes_page_by_page(tmp_path: Path) -> None
         await m.wants(*wanted)
         await a.wants("site-3/#", "+/12")
         rows, after = [], ""
-        while (page := await m.broker.links.interest("", after, 400)).has_more:
+        while (page := await m.broker.stream_links[0].interest("", after, 400)).has_more:
             rows += page.filters
             after = page.filters[-1].filter
             assert len(page.filters) == 400
@@ -167,11 +167,11 @@ async def test_a_long_list_of_filters_comes_page_by_page(tmp_path: Path) -> None
         assert all(
             row.wanted_by == ["a-to-m"] and not row.local and not row.asked_of for row in rows if row.filter in wanted
         )
-        narrow = await m.broker.links.interest("+/12", "", 400)
+        narrow = await m.broker.stream_links[0].interest("+/12", "", 400)
         assert {row.filter for row in narrow.filters} == {"+/12", "site-3/#", "site-5/12"}
         by_name = {row.filter: row for row in narrow.filters}
         assert (by_name["+/12"].local, by_name["+/12"].asked_of) == (1, ["a-to-m"])
-        seen_from_a = await a.broker.links.interest("site-5/12", "", 400)
+        seen_from_a = await a.broker.stream_links[0].interest("site-5/12", "", 400)
         assert [(row.filter, row.local, row.wanted_by, row.asked_of) for row in seen_from_a.filters] == [
             ("+/12", 0, ["a-to-m"], []),
             ("site-5/12", 1, [], ["a-to-m"]),

@@ -85,7 +85,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
     try:
         logs = await opened.enter_async_context(stream_logs(config))
         broker = Broker(config, log, logs)
-        routes = Routes(configuration.routes, config.name, log, broker.endings, broker.services)
+        routes = Routes(configuration.routes, config.name, log, broker.services.endings, broker.services)
         broker.overview.routes = routes.states
         broker.certificates.routes = routes.certificates
         broker.carry_streams(routes.links, routes.take_stream)
@@ -93,8 +93,8 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         imports = Imports(
             Path(store.path),
             log,
-            broker.publishing.publish,
-            lambda topic: broker.limits.verdict(topic, "", "") is Verdict.TAKE,
+            broker.services.publishing.publish,
+            lambda topic: broker.services.limits.verdict(topic, "", "") is Verdict.TAKE,
         )
         control = Control(Path(store.path), routes, imports, broker.stream_links, broker.overview.see_drops)
         async with _watched(path, configuration, broker, routes), control.opened(), asyncio.TaskGroup() as group:
