@@ -124,7 +124,7 @@ class Client:
             copies=services.copies.of(session.client_id) if end is not None else None,
             realtime=realtime,
             waiting=underway.waiting,
-            begin_again=self._rules.begin_again,
+            begin_again=rules.begin_again,
         )
         self._subscribing: Subscribing | None = None  # most devices only publish
         has_identity = RECEIVE in wishes
