@@ -39,7 +39,7 @@ def test_other_text_is_refused_unless_the_content_type_says_that_it_is_text(payl
 
 
 def test_time_grows_with_the_length_of_a_text_that_begins_like_a_number_and_no_faster() -> None:
-    digits = "1" * 8_000_000  # with the square of the length this would take days
+    digits = "1" * 1_000_000  # with the square of the length this would take hours
     assert values(decode_one("a/b", digits + "x", "text/plain")) == {"b": digits + "x"}
     assert problem_of("a/b", digits + ".5x1").startswith("it is neither JSON nor a number nor ON or OFF")
 
