@@ -18,9 +18,11 @@ import sqlite3
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from itertools import count, takewhile
+from itertools import takewhile
 from typing import cast
 
+from gateway.delivery.copies import apart, copies_of, granted, publish_copies
+from gateway.delivery.earlier_flows import release_again, send_again, send_again_up_to
 from gateway.delivery.live_hold import LiveHold
 from gateway.delivery.retained_cursor import RetainedCursor
 from gateway.delivery.source import OwnCursor, Source
@@ -40,7 +42,6 @@ from gateway.store import (
     RunCursor,
     drops,
     grant_by,
-    grants_apart,
     qos2,
 )
 from gateway.subscriptions import Subscription
@@ -48,7 +49,6 @@ from wire.errors import WireError
 
 FETCH_MOST = 250  # deliveries between two looks at the window and the line
 SHARED_FETCH_MOST = 8  # a member of a group takes few at a time, so that the others get their part
-COPIES_MOST = 8  # of a message, for as many Subscription Identifiers; with more, one PUBLISH has all of them
 QOS_0_BACKLOG_MAX = 1024 * 1024  # bytes waiting on the line beyond which QoS 0 messages are dropped
 
 logger = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ class Sender:
             self._dropped += 1
             window.drop(drops.EVICTED, message)
             return
-        for copy in self._copies(self._cursor, message, grant._replace(qos=0)):
+        for copy in copies_of(self._cursor, message, grant._replace(qos=0)):
             window.publish(message, copy)
         window.flush()
 
@@ -253,7 +253,7 @@ class Sender:
             released, begun = [flow for flow in released if not flow.needs_message], lost + begun
         self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
         for flow in released:
-            self._release_again(flow)
+            release_again(self._window, flow)
         own: list[qos2.Flow] = []
         for flow in begun:
             if flow.source == self._cursor.consumer and not flow.topic:
@@ -261,46 +261,13 @@ class Sender:
             else:
                 with self._window.room.reservation() as reservation:
                     await reservation.begin()
-                    await self._send_again(flow)
+                    await send_again(self._window, flow)
         if own:
             source = self._sources.setdefault(self._cursor.consumer, Source(self._cursor))
             source.again = sorted(own, key=lambda flow: flow.position, reverse=True)
             self._feed_from(self._cursor)
         self._window.flush()
         self._resumed.set()
-
-    def _release_again(self, flow: qos2.Flow) -> None:
-        """Sends a PUBREL; another end that has forgotten the session has the message, and needs none."""
-        if self._window.session_present:
-            self._window.protocol.pubrel(flow.packet_identifier)
-        else:
-            self._window.outgoing.complete([flow.packet_identifier])
-
-    async def _send_again_up_to(self, source: Source, position: int) -> None:
-        while source.again and source.again[-1].position <= position:
-            await self._send_again(source.again.pop())
-
-    async def _send_again(self, flow: qos2.Flow) -> None:
-        window = self._window
-        await window.wait_for_room()
-        message = await window.message_of(flow) if self._is_unanswered(flow) else None
-        if not self._is_unanswered(flow):
-            return
-        if message is not None and window.may_receive(message.topic):
-            grant = Grant(min(2, window.protocol.maximum_qos_peer), flow.retain, flow.identifiers)
-            window.publish_once(message, grant, flow.packet_identifier, dup=True)
-            if grant.qos == 1:  # another server takes no QoS 2: its PUBACK ends the flow
-                window.await_pubacks([flow.packet_identifier], window.outgoing.complete)
-            return
-        # A client that has received the message may have it; otherwise the identifier has no meaning for it.
-        self._release_again(flow)
-        if message is not None:
-            window.drop(drops.FILTERED, message)
-            window.outgoing.pass_over(flow)  # noted with the range, so that this is told once
-
-    def _is_unanswered(self, flow: qos2.Flow) -> bool:
-        """Whether the client has not sent the PUBREC of a flow: some do so before its PUBLISH comes again."""
-        return flow.state != qos2.RELEASED and self._window.protocol.is_expected(flow.packet_identifier)
 
     def _supersede_retained(self, message: Message) -> None:
         if self.retained is not None:
@@ -329,7 +296,7 @@ class Sender:
     async def _send_pieces(self, source: Source, pieces: Sequence[Piece]) -> None:
         window = self._window
         if not pieces:
-            await self._send_again_up_to(source, sys.maxsize)
+            await send_again_up_to(window, source, sys.maxsize)
         deliveries = self._send_runs(source, pieces)
         if not deliveries:
             window.flush()
@@ -341,7 +308,7 @@ class Sender:
         else:
             for part in self._hold.apart(deliveries):
                 if self._hold.holds(part[0].position):
-                    await self._send_again_up_to(source, part[0].position)
+                    await send_again_up_to(window, source, part[0].position)
                     window.flush()
                     await self._hold.wait(part[0].position)
                 await self._send_all(source, part)
@@ -360,7 +327,7 @@ class Sender:
         for delivery in deliveries[sent:]:
             if source.again:
                 is_taken = delivery.packet_identifier in window.outgoing.flows  # by one of them, perhaps
-                await self._send_again_up_to(source, sys.maxsize if is_taken else delivery.position)
+                await send_again_up_to(window, source, sys.maxsize if is_taken else delivery.position)
             if isinstance(source.cursor, Cursor) and not delivery.dup:  # a neighbour may know it, without a copy
                 self._supersede_retained(delivery.message)
             if flow := flows.get(delivery.packet_identifier):
@@ -438,14 +405,6 @@ class Sender:
         await self._window.wait_for_room()
         self._window.publish_once(message, Grant(2, flow.retain, flow.identifiers), flow.packet_identifier)
 
-    def _copies(
-        self, cursor: OwnCursor | RetainedCursor, message: Message, own: Grant, position: int = sys.maxsize
-    ) -> list[Grant]:
-        """How the client gets a message: once, or once for each of a few Subscription Identifiers."""
-        if not 1 < len(own.identifiers) <= COPIES_MOST or not isinstance(cursor, Cursor):
-            return [own]
-        return grants_apart(cursor.granting(position, message), message, own)
-
     async def _begin_flows(
         self, source: Source, deliveries: list[Delivery]
     ) -> tuple[dict[int, qos2.Flow], dict[int, list[qos2.Flow]]]:
@@ -458,7 +417,7 @@ class Sender:
         chosen = [one for one in deliveries if one.qos == 2 and self._is_wanted(source, one)]
         if not chosen:
             return {}, {}
-        chosen, further = await self._apart(source, chosen)
+        chosen, further = await apart(self._window, source.cursor, chosen)
         numbers = [delivery.packet_identifier for delivery in chosen]
         source.held.difference_update(numbers)
         if isinstance(source.cursor, RetainedCursor):
@@ -466,53 +425,6 @@ class Sender:
         extra = [one for some in further.values() for one in some]
         begun = await self._window.outgoing.begin(source.cursor, [*chosen, *extra], self._window.inflight, *works)
         return begun, {one: [begun[copy.packet_identifier] for copy in some] for one, some in further.items()}
-
-    async def _apart(
-        self, source: Source, deliveries: list[Delivery]
-    ) -> tuple[list[Delivery], dict[int, list[Delivery]]]:
-        """Returns QoS 2 deliveries, each of a first copy, and the further copies at QoS 2 by its packet identifier.
-
-        Those have negative numbers in the place of one, which no cursor knows. Copies at a lower QoS are sent.
-        """
-        if all(len(one.identifiers) < 2 for one in deliveries):
-            return deliveries, {}
-        firsts, further = list[Delivery](), dict[int, list[Delivery]]()
-        numbers = count(-1, -1)
-        for one in deliveries:
-            own = Grant(one.qos, one.retain, one.identifiers)
-            first, *others = self._copies(source.cursor, one.message, own, one.position)
-            firsts.append(_as(one, first))
-            further[one.packet_identifier] = [
-                _as(one, other)._replace(packet_identifier=next(numbers)) for other in others if other.qos == 2
-            ]
-            arrived = asyncio.Event()
-            if lower := [other for other in others if other.qos < 2]:
-                await self._publish_copies(one.message, lower, arrived.set)
-                self._window.flush()
-                await arrived.wait()
-        return firsts, further
-
-    async def _publish_copies(self, message: Message, grants: list[Grant], finish: Callable[[], object]) -> None:
-        """Sends copies at QoS 0 and 1, and calls ``finish`` when all of them have arrived."""
-        window, waiting = self._window, set[int]()
-
-        def arrived(packet_identifiers: list[int]) -> None:
-            waiting.difference_update(packet_identifiers)
-            if not waiting:
-                finish()
-
-        waiting.add(0)  # until all are sent
-        for grant in grants:
-            packet_identifier = None
-            if grant.qos:
-                await window.wait_for_room()
-                packet_identifier = window.next_identifier()
-            else:
-                await window.wait_for_line()
-            if window.publish(message, grant, packet_identifier) and packet_identifier is not None:
-                waiting.add(packet_identifier)
-                window.await_pubacks([packet_identifier], arrived)
-        arrived([0])
 
     async def _send(self, source: Source, delivery: Delivery) -> None:
         packet_identifier = None
@@ -528,7 +440,7 @@ class Sender:
         own = Grant(delivery.qos, delivery.retain, delivery.identifiers)
         if not self._is_wanted(source, delivery):
             return
-        grant, *others = self._copies(source.cursor, delivery.message, own, delivery.position)
+        grant, *others = copies_of(source.cursor, delivery.message, own, delivery.position)
         if others:
             await self._send_copies(source, delivery, [grant, *others])
             return
@@ -545,7 +457,7 @@ class Sender:
         if any(grant.qos for grant in grants):
             source.sent.add(delivery.packet_identifier)
         finish = partial(self._finish, source, [delivery.packet_identifier])
-        await self._publish_copies(delivery.message, grants, finish)
+        await publish_copies(self._window, delivery.message, grants, finish)
 
     def _is_wanted(self, source: Source, delivery: Delivery) -> bool:
         """Whether the client may have a message, as its rules are now, and its delivery has begun or may begin.
@@ -589,10 +501,6 @@ def _size_of(source: Source, pieces: Sequence[Piece]) -> int:
     return sum([piece.batch.size if isinstance(piece, DeliveryRun) else piece.size for piece in pieces])
 
 
-def _as(delivery: Delivery, grant: Grant) -> Delivery:
-    return delivery._replace(qos=grant.qos, retain=grant.retain, identifiers=grant.identifiers)
-
-
 def _by(shared: Subscription, delivery: Delivery) -> Delivery:
     """A group's delivery, as its member has subscribed."""
-    return _as(delivery, grant_by([shared], delivery.message))
+    return granted(delivery, grant_by([shared], delivery.message))
