@@ -12,6 +12,7 @@ from gateway.store import MessageLog
 from tests.gateway.support import running as running_broker
 from tests.uplink.foreign.credentials import Account
 from tests.uplink.foreign.support import (
+    DEADLINE_S,
     FAST,
     connected,
     counted,
@@ -382,13 +383,13 @@ async def test_all_waits_for_each_receiver(tmp_path: Path) -> None:
             async with routed(tmp_path / "gateway", config) as (broker, route):
                 await append(broker.log, range(1, 4))
                 for message in await first.fetch(3, 20):
-                    await message.ack_sync()
+                    await message.ack_sync(DEADLINE_S)
                 await until(lambda: "there is no receiver 'r2'" in route.queue.status().problem)
                 second = await jetstream.pull_subscribe("telemetry.>", "r2", "S")
                 for message in await second.fetch(3, 20):
                     await route.queue.watch.count()
                     assert route.queue.state.backlog_messages > 0
-                    await message.ack_sync()
+                    await message.ack_sync(DEADLINE_S)
                 await drained(route)
 
 
