@@ -9,6 +9,7 @@ import enum
 import json
 import random
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,8 @@ from tools.lab.torture.network.oracle import NetworkOutcome
 from tools.lab.torture.network.site import new_gateway
 from tools.lab.torture.outcome import named
 from tools.lab.torture.publisher import MARKERS, TOPIC, Publisher
-from tools.lab.torture.strikes import Strike, told_strikes
+from tools.lab.torture.site import Site
+from tools.lab.torture.strikes import Faults, draw_strikes, strike_all, told_strikes
 
 RUN_DEADLINE_S = 300.0
 PUBLISHERS = 3
@@ -60,18 +62,21 @@ class Server(Protocol):
     def kill(self) -> None: ...
 
 
-FAULTS = {"export": (True, False, False), "import": (False, True, False), "server": (False, False, True)}
-FAULTS |= {"both": (True, True, False), "all": (True, True, True), "end": (True, False, True)}
-"""What is killed: the gateway that exports, the one that imports, and the server."""
+EXPORT, IMPORT, SERVER = range(3)
+KILLED = {"export": {EXPORT}, "import": {IMPORT}, "server": {SERVER}}
+KILLED |= {"both": {EXPORT, IMPORT}, "all": {EXPORT, IMPORT, SERVER}, "end": {EXPORT, SERVER}}
 
 
-class _Site:
-    """The processes of a run."""
+class Exchange(Site):
+    """A gateway that exports, the system's server, and a gateway that imports."""
 
-    def __init__(self, folder: Path, over: Over) -> None:
-        self.over = over
+    def __init__(self, folder: Path, over: Over, messages: int) -> None:
+        super().__init__()
         self.server: Server = NatsServer(folder / "nats") if over is Over.NATS else RabbitMq(folder / "rabbitmq")
-        self.gateways = [new_gateway(folder, number) for number in (0, 1)]
+        self.gateways = [new_gateway(folder, number) for number in (EXPORT, IMPORT)]
+        self.processes = {gateway.name: gateway for gateway in self.gateways}
+        port, each = self.gateways[EXPORT].port, messages // PUBLISHERS
+        self.publishers = [Publisher(f"p{number}", port, 1, each) for number in range(PUBLISHERS)]
         keys = {"kind": over.value, "url": self.server.url, "project": PROJECT, "more": ""}
         if over is Over.AMQP:
             keys["more"] = LOGIN
@@ -101,17 +106,6 @@ class _Site:
         """A client of the gateway that imports; its session lasts."""
         return await Client("reader", clean_start=False, keep_alive_s=0).connect(self.gateways[1].port)
 
-    async def strike(self, fault: str) -> None:
-        """Kills what a fault names, all at once, and starts it again."""
-        *gateways, is_server = FAULTS[fault]
-        killed = [gateway for gateway, is_meant in zip(self.gateways, gateways, strict=True) if is_meant]
-        kills = [gateway.kill for gateway in killed] + ([self.server.kill] if is_server else [])
-        await asyncio.gather(*(asyncio.to_thread(kill) for kill in kills))
-        if is_server:
-            self.server.start()
-        for gateway in killed:
-            await gateway.up()
-
     async def stored(self) -> Counter[str]:
         """How often the stream has each payload."""
         client = await nats.connect(self.server.url)
@@ -126,34 +120,41 @@ class _Site:
         return found
 
     async def close(self) -> None:
-        for gateway in self.gateways:
-            await gateway.down()
+        await super().close()
         await asyncio.to_thread(self.server.close if isinstance(self.server, RabbitMq) else self.server.kill)
+
+
+async def _kill(which: set[int], site: Exchange, _: random.Random) -> None:
+    """Kills all of these at once, and starts them again."""
+    killed = [gateway for number, gateway in enumerate(site.gateways) if number in which]
+    kills = [gateway.kill for gateway in killed] + [site.server.kill] * (SERVER in which)
+    await asyncio.gather(*(asyncio.to_thread(kill) for kill in kills))
+    if SERVER in which:
+        site.server.start()
+    for gateway in killed:
+        await gateway.up()
+
+
+FAULTS: Faults[Exchange] = {name: partial(_kill, which) for name, which in KILLED.items()}
 
 
 async def run(outcome: NetworkOutcome, folder: Path, seed: int, faults: int, messages: int, over: Over) -> None:
     """Tortures one export and import, and adds what came of it. Raises NatsUnavailable, RabbitMqUnavailable,
     ProcessFailed and OSError if it cannot begin."""
-    chance = random.Random(seed)
-    site = _Site(folder, over)
-    each = messages // PUBLISHERS
-    publishers = [Publisher(f"p{number}", site.gateways[0].port, 1, each) for number in range(PUBLISHERS)]
-    strikes = sorted(Strike(chance.randrange(1, each), chance.choice(list(FAULTS)), 0) for _ in range(faults))
-    violations: list[str] = []
+    site = Exchange(folder, over, messages)
+    strikes = draw_strikes(random.Random(seed), list(FAULTS), faults, messages)
+    violations = site.violations
     came: Counter[str] = Counter()
     try:
         async with asyncio.timeout(RUN_DEADLINE_S):
             await site.open()
             async with asyncio.TaskGroup() as group:
-                for publisher in publishers:
+                for publisher in site.publishers:
                     group.create_task(publisher.run())
-                for strike in strikes:
-                    await _publish(publishers, strike.at)
-                    await site.strike(strike.fault)
-                    outcome.struck[strike.fault] += 1
-                await _publish(publishers, each)
-            wanted = {publisher.payload(number).decode() for publisher in publishers for number in publisher.accepted}
-            came = await _read(site, wanted)
+                await strike_all(outcome, site, FAULTS, strikes, messages)
+            came = await _read(
+                site, {one.payload(number).decode() for one in site.publishers for number in one.accepted}
+            )
     except* TimeoutError:
         violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
     except* ProcessFailed as failed:
@@ -163,20 +164,13 @@ async def run(outcome: NetworkOutcome, folder: Path, seed: int, faults: int, mes
             stored = await site.stored()
             violations += [f"the stream has {one} {count} times" for one, count in stored.items() if count > 1]
         await site.close()
-    judge(outcome, publishers, came, violations)
+    judge(outcome, site.publishers, came, violations)
     if not violations:
         violations += [one for gateway in site.gateways for one in gateway.complaints()]
     outcome.violations += [f"--seed {seed}: {one} ({told_strikes(strikes)})" for one in violations]
 
 
-async def _publish(publishers: list[Publisher], limit: int) -> None:
-    for publisher in publishers:
-        publisher.allow(limit)
-    for publisher in publishers:
-        await publisher.reached(limit)
-
-
-async def _read(site: _Site, wanted: set[str]) -> Counter[str]:
+async def _read(site: Exchange, wanted: set[str]) -> Counter[str]:
     """Returns how often each message came. It ends with a message behind all that are stored, once none is missing.
 
     Raises TimeoutError.
