@@ -62,7 +62,6 @@ class Inbound:
         self._services = services
         self._config = config
         self._queue = queue
-        self._state = queue.state
         self._notes = notes
         client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
@@ -141,7 +140,7 @@ class Inbound:
             await asyncio.wait({self._following})
         self._intake.stop()
         await self._acks.settle()
-        self._state.receive_problem = self._state.receive_note = ""
+        self._queue.state.receive_problem = self._queue.state.receive_note = ""
 
     def _handle(self, step: Step) -> None:
         """Acts on what the broker sent, or hands it on."""
@@ -176,13 +175,13 @@ class Inbound:
     def _note_taken(self) -> None:
         taken = self._intake.taken
         if taken > self._counted:
-            self._state.received_messages += taken - self._counted
+            self._queue.state.received_messages += taken - self._counted
             self._counted = taken
             self._backoff.reset()
         if self._intake.has_waiting and not self._has_said_full:
             self._has_said_full = True
-            logger.warning("route %s: %s", self._state.name, FULL)
-        self._state.receive_note = FULL if self._intake.has_waiting else self.requests.remark
+            logger.warning("route %s: %s", self._queue.state.name, FULL)
+        self._queue.state.receive_note = FULL if self._intake.has_waiting else self.requests.remark
 
     def _hear(self, packet: Publish) -> None:
         """Takes what the neighbour tells of its network."""
@@ -209,7 +208,7 @@ class Inbound:
         if self._end is not None:
             self._end.asked.session.note_answer(asked, granted, self.requests.refused)
             if self._is_begun and (problem := self.requests.problem_with(asked.topic_filters)):
-                logger.warning("route %s: %s", self._state.name, problem)
+                logger.warning("route %s: %s", self._queue.state.name, problem)
         elif asked.is_subscribe:
             self._subscribed.update(dict.fromkeys(granted))
         else:  # one that is refused is asked for again over the next connection
@@ -233,13 +232,13 @@ class Inbound:
         clients want.
         """
         configured = (*self._config.subscribe, *self._services.config.network.summary)
-        self._state.receive_problem = self.requests.problem_with(configured)
+        self._queue.state.receive_problem = self.requests.problem_with(configured)
         if problem := self.requests.problem_with(self.requests.refused):
-            self._state.note_error(problem)
-            logger.warning("route %s: %s", self._state.name, problem)
+            self._queue.state.note_error(problem)
+            logger.warning("route %s: %s", self._queue.state.name, problem)
         self._note_taken()
         if self.requests.remark:
-            logger.warning("route %s: %s", self._state.name, self._state.receive_note)
+            logger.warning("route %s: %s", self._queue.state.name, self._queue.state.receive_note)
 
 
 def _ignore(_: list[int]) -> None:
