@@ -8,7 +8,7 @@ from tools.lab.bench.device.duty_cycle import run, table
 PAGE = source_root() / "docs/explanation/duty-cycle.md"
 
 
-@pytest.mark.parametrize("connect_every", [36, 144])
+@pytest.mark.parametrize("connect_every", [36, pytest.param(144, marks=pytest.mark.long)])
 def test_page_has_the_figures_that_are_measured(connect_every: int) -> None:
     cost = run(connect_every)
     for line in table({connect_every: cost}):

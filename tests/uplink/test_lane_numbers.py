@@ -151,7 +151,7 @@ async def test_over_kills_no_number_has_two_messages_and_no_statement_tells_of_o
         async with opened(tmp_path) as log:
             Route(route_config(port), "gateway-1", log)
             await append(log, range(1, 1001))
-        for life in range(4):
+        for life in range(3):
             its_own = set(range(100_000 + life * 20, 100_000 + (life + 1) * 20))
             wanted |= its_own
             command = [sys.executable, "-m", "tests.uplink.route_process", str(tmp_path / "store"), str(port)]
@@ -159,7 +159,7 @@ async def test_over_kills_no_number_has_two_messages_and_no_statement_tells_of_o
             goal = min(len(wanted), len({*receiver.payloads}) + dice.randrange(100, 300))
             while not its_own <= {*map(int, receiver.payloads)} or len({*receiver.payloads}) < goal:
                 receiver.take_from_paho(await get(received))
-            if life < 3:
+            if life < 2:
                 process.kill()
                 await process.wait()
         while not wanted <= {*map(int, receiver.payloads)} or receiver.newest.backfill:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import Gateway, check, publish
+from tests.tools.cli.gateway.test_process import Gateway, Watched, check, publish
 from uplink.control import ControlFailed, ask
 
 RULES = "allow * publish,subscribe public/#\nallow - identify *\nallow - neighbour *\n"
@@ -28,22 +28,22 @@ def shown(gateway: Gateway, until: Callable[[dict[str, Any]], bool]) -> dict[str
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> tuple[Gateway, Gateway]:
+def pair(tmp_path: Path) -> tuple[Watched, Watched]:
     """A gateway and a neighbour that dials it."""
     for name in "ma":
         (tmp_path / name).mkdir()
     (tmp_path / "m/rules").write_text(RULES)
-    m = Gateway(
+    m = Watched(
         tmp_path / "m",
         'acl = "rules"',
         '[[neighbour]]\nname = "a"\n[[neighbour.outgoing]]\ntopic = "public/orders"\nselect = "region = \'EU\'"\n',
         name="m",
     )
     route = f'[[route]]\nname = "to-m"\nbroker = "mqtt://127.0.0.1:{m.port}"\n[route.neighbour]\nname = "m"\n'
-    return m, Gateway(tmp_path / "a", 'network.summary = ["public/#", "secret"]', route, name="a")
+    return m, Watched(tmp_path / "a", 'network.summary = ["public/#", "secret"]', route, name="a")
 
 
-def test_links_are_shown_at_both_ends_with_what_is_wanted_refused_and_dropped(pair: tuple[Gateway, Gateway]) -> None:
+def test_links_are_shown_at_both_ends_with_what_is_wanted_refused_and_dropped(pair: tuple[Watched, Watched]) -> None:
     m, a = pair
     with m.running(), a.running():
         shown(m, lambda found: found["links"][0]["wanted"] == 1)
@@ -74,7 +74,7 @@ def test_links_are_shown_at_both_ends_with_what_is_wanted_refused_and_dropped(pa
         )
 
 
-def test_a_neighbour_that_is_away_is_shown_with_what_waits_for_it(pair: tuple[Gateway, Gateway]) -> None:
+def test_a_neighbour_that_is_away_is_shown_with_what_waits_for_it(pair: tuple[Watched, Watched]) -> None:
     m, a = pair
     with m.running():
         assert show(m).splitlines()[2] == "a: down: the neighbour has never connected"

@@ -10,7 +10,7 @@ from typer.testing import Result
 from gateway.store import MESSAGES
 from tests.gateway.store.support import stored
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import Gateway, check, publish
+from tests.tools.cli.gateway.test_process import Gateway, Watched, check, publish
 
 REFUSING = "allow * publish public/#\nallow * publish holdfast/statement/#\nallow * subscribe #\nallow - identify *\n"
 
@@ -39,11 +39,11 @@ def central(tmp_path: Path) -> Gateway:
     return Gateway(folder, 'acl = "rules"')
 
 
-def site_of(tmp_path: Path, central: Gateway) -> Gateway:
+def site_of(tmp_path: Path, central: Gateway) -> Watched:
     folder = tmp_path / "site"
     folder.mkdir()
     route = f'[[route]]\nname = "up"\nbroker = "mqtt://127.0.0.1:{central.port}"\nneeds_subscriber = false\n'
-    return Gateway(folder, listener=route)
+    return Watched(folder, listener=route)
 
 
 def test_refused_messages_are_listed_and_sent_again_when_the_cause_is_gone(tmp_path: Path, central: Gateway) -> None:
