@@ -13,7 +13,7 @@ from pathlib import Path
 import uvloop
 
 from gateway.config.streams import StreamConfig
-from tests.gateway.support import running, tcp_port
+from tests.gateway.serving import running, tcp_port
 
 
 async def main(folder: Path) -> None:

@@ -1,21 +1,18 @@
 """A gateway in the test's own event loop or in a process of its own, and a client with the wire's protocol core."""
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.broker import Broker, stream_logs
-from gateway.config.schema import GatewayConfig, ListenerConfig, StoreConfig, TcpConfig
-from gateway.listeners.sockets import TcpListener
-from gateway.store import MessageLog
+from gateway.broker import Broker
+from tests.gateway.serving import configure, running, tcp_port
 from tests.support.coroutines import after_each_test
 from tools.lab.testing import client as testing
 from tools.lab.testing.client import LONG_S
@@ -23,35 +20,11 @@ from tools.lab.testing.process import Process
 from wire.codec.packets import Publish
 from wire.properties import USER_PROPERTY
 
+__all__ = ["configure", "running", "tcp_port"]
+
 Client = testing.Client
 ROOT = Path(__file__).parents[2]
 _processes: "set[GatewayProcess]" = set()
-
-
-def configure(folder: Path, *listeners: ListenerConfig, **settings: Any) -> GatewayConfig:
-    settings.setdefault("store", StoreConfig(str(folder)))
-    return GatewayConfig("test-gateway", listener=list(listeners) or [TcpConfig(port=0)], **settings)
-
-
-@contextlib.asynccontextmanager
-async def running(folder: Path, *listeners: ListenerConfig, **settings: Any) -> AsyncIterator[Broker]:
-    """A broker on a store folder, on a free TCP port unless listeners are given, with settings of its configuration."""
-    config = configure(folder, *listeners, **settings)
-    log = await MessageLog.open(folder, origin=config.name)
-    try:
-        async with stream_logs(config) as logs:
-            broker = Broker(config, log, logs)
-            await broker.start()
-            try:
-                yield broker
-            finally:
-                await broker.close()
-    finally:
-        await log.close()
-
-
-def tcp_port(broker: Broker) -> int:
-    return next(listener.port for listener in broker.listeners.all if isinstance(listener, TcpListener))
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
