@@ -23,7 +23,7 @@ async def test_both_ends_of_a_link_show_what_is_wanted_over_it(tmp_path: Path) -
         await m.client("two", "alarms")
         await m.wants("readings/#", "orders/1")
         await a.wants("alarms")
-        await a.linked(m)
+        await a.linked()
         await until(lambda: links_of(a)["m"].asked == 2, "both requests are answered")
         dialled, listening = links_of(a)["m"], links_of(m)["a"]
         assert (dialled.name, dialled.is_dialled_here, dialled.server) == ("a-to-m", True, f"mqtt://127.0.0.1:{m.port}")
