@@ -217,12 +217,12 @@ def test_completeness_counts_what_should_have_arrived(engine: Engine) -> None:
     }
     for name, numbers in expected.items():
         one = found[f"x-{name}"]
-        assert (one["first"], one["last"], one["arrived"], one["missing"], one["handed_on"]) == numbers
+        assert (one["first"], one["last"], one["arrived"], one["missing"], one["share"]) == numbers
 
 
 def test_messages_that_are_missing_are_spread_over_the_hours_between_their_neighbours(engine: Engine) -> None:
-    sql = "SELECT hour, expected, arrived, handed_on FROM completeness_by_hour WHERE device = 'x-hours' ORDER BY hour"
-    hours = [(one["hour"].hour, one["expected"], one["arrived"], one["handed_on"]) for one in engine.rows(sql)]
+    sql = "SELECT hour, expected, arrived, share FROM completeness_by_hour WHERE device = 'x-hours' ORDER BY hour"
+    hours = [(one["hour"].hour, one["expected"], one["arrived"], one["share"]) for one in engine.rows(sql)]
     assert hours == [(8, 1, 1, 1.0), (9, 7, 0, 0.0), (10, 7, 0, 0.0), (11, 3, 1, 1 / 3), (12, 1, 1, 1.0)]
     (total,) = engine.rows("SELECT * FROM completeness WHERE origin = 'x-hours'")
     assert sum(expected for _, expected, _, _ in hours) == total["arrived"] + total["missing"]
