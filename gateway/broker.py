@@ -13,6 +13,7 @@ from gateway.config.schema import GatewayConfig, in_stream, store_of
 from gateway.connection.connection import Connection
 from gateway.connection.services import Common, Services
 from gateway.connection.stream import Stream
+from gateway.connection.taken_streams import TakenStreams
 from gateway.errors import ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners
@@ -26,7 +27,6 @@ from gateway.port import Port
 from gateway.sessions.devices import Devices
 from gateway.store import MessageLog
 from gateway.streams.choice import StreamChoice
-from gateway.taken_streams import TakenStreams
 from host.errors import ConfigError
 from wire import reasons
 

@@ -109,9 +109,10 @@ class Stream:
     def change_rights(self, before: Access) -> None:
         """Lets each session receive what waits for it by the access rules under which that was stored."""
         for session in self.sessions.all():
-            if session.cursor.unread_from < self.log.head:
+            cursor = session.cursor
+            if cursor.unread_from < self.log.head:
                 permissions = before.permissions(session.user, client_of(session.client_id), self.name)
-                session.cursor.change_rights(permissions.may_receive)
+                cursor.rights.change(permissions.may_receive, cursor.unread_from, self.log.head)
 
     def reconsider_rights(self) -> None:
         """The access rules have been read again."""

@@ -364,7 +364,8 @@ class _Needs:
         """
         pinned = self._consumers.keepers.pinned_between(first, last)
         for cursor in self._behind:
-            pinned.update(position for position in cursor.unsubscribed if first <= position <= last)
+            if cursor.unsubscribed_up_to > cursor.position:  # [MQTT-3.10.4-3]
+                pinned.update(position for position in cursor.flight.positions() if first <= position <= last)
         before, self._pinned = self._pinned, sorted(pinned)
         return self._pinned != before
 

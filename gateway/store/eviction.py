@@ -99,7 +99,7 @@ class Eviction:
             losers = list(consumers.losers_of(oldest, log.audience))
             for names, messages in losers:
                 log.counters.messages_dropped[EVICTED] += len(names) * len(messages)
-                self._maintenance.drop_all(EVICTED, names, messages)
+                self._maintenance.gathering().note_all(EVICTED, names, messages)
             in_flight: dict[str, list[EvictedInFlight]] = {}
             consumers.evict(oldest, partial(self._add, in_flight))
             self._save(in_flight)
@@ -129,7 +129,7 @@ class Eviction:
             for names, lost in log.consumers.losers_among(oldest, free):
                 has_lost = True
                 log.counters.messages_dropped[EVICTED] += len(names) * len(lost)
-                self._maintenance.drop_all(EVICTED, names, lost)
+                self._maintenance.gathering().note_all(EVICTED, names, lost)
             in_flight: dict[str, list[EvictedInFlight]] = {}
             for cursor in free:
                 cursor.pass_over(messages, last, partial(self._add, in_flight))

@@ -423,12 +423,12 @@ class MessageLog:
     def drop(self, reason: str, consumer: str, message: Message) -> None:
         """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
         self.counters.note_dropped(reason, consumer)
-        self._maintenance.drop(reason, consumer, message)
+        self._maintenance.gathering().note(reason, consumer, message)
 
     def leave_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None:
         """Notes what a consumer has left out, durable with its place: first and last of an epoch, and how many."""
         self.counters.messages_dropped[SELECTED] += sum([count for _, _, count in found.values()])
-        self._maintenance.leave_out(consumer, found)
+        self._maintenance.gathering().note_left_out(consumer, found)
 
     def count_behind(self, position: int) -> int:
         """Returns how many messages are in the log behind a position, for any consumer."""

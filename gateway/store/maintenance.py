@@ -7,11 +7,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from gateway.loop.alarm import Alarm
-from gateway.message import Message
 from gateway.store.consumers.registry import Consumers
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.group_commit import GroupCommit
-from gateway.store.tables.drops import GATEWAY, Drops, Epoch
+from gateway.store.tables.drops import GATEWAY, Drops
 from gateway.store.tables.log_rows import Gaps, Work
 from gateway.store.tables.retained import Extent, ForgetCopies, Keep, KeepCopy
 from gateway.store.tables.sessions import SaveSession
@@ -98,22 +97,11 @@ class Maintenance:
         else:
             self.changed()
 
-    def drop(self, reason: str, consumer: str, message: Message) -> None:
-        """Notes that a consumer does not get a message; the note is durable no later than the consumer's place."""
-        self._gathering().note(reason, consumer, message)
+    def gathering(self) -> Drops:
+        """Returns the ranges that are written next, for the caller to add one: it is durable no later than the place of
+        the consumer that does not get the messages.
+        """
         self.changed()
-
-    def drop_all(self, reason: str, consumers: Sequence[str], messages: Sequence[Message]) -> None:
-        """Notes that several consumers do not get the same messages."""
-        self._gathering().note_all(reason, consumers, messages)
-        self.changed()
-
-    def leave_out(self, consumer: str, found: dict[Epoch, list[int]]) -> None:
-        """Notes what a consumer leaves out: the first and the last of each epoch, and how many messages."""
-        self._gathering().note_left_out(consumer, found)
-        self.changed()
-
-    def _gathering(self) -> Drops:
         if self._drops is None:
             self._drops = Drops()
         return self._drops

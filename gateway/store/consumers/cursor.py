@@ -159,11 +159,6 @@ class Cursor(Taker):
         return self.flight.place_of(packet_identifier)
 
     @property
-    def unsubscribed(self) -> list[int]:
-        """Positions of deliveries whose subscription may have ended since [MQTT-3.10.4-3]."""
-        return self.flight.positions() if self._unsubscribed_up_to > self.position else []
-
-    @property
     def unread_from(self) -> int:
         """All messages up to here were handed out or held back, or are not for this consumer."""
         wanted = self.ranges.behind(self._read)
@@ -180,12 +175,6 @@ class Cursor(Taker):
     def waiting_ranges(self) -> list[tuple[int, int]]:
         """Ranges of positions where a message may wait."""
         return ([(self.waiting_from + 1, self.held_back.last)] if self.held_back else []) + list(self.ranges)
-
-    def change_rights(self, before: Callable[[str], bool]) -> None:
-        """The access rules have changed; ``before`` answers by the former rules. A message waits if it was allowed when
-        it was stored. If it no longer is, it leaves a range when it is read, and does not count in ``backlog``.
-        """
-        self.rights.change(before, self.unread_from, self._log.head)
 
     async def fetch_now(self, limit: int) -> list[Delivery]:
         """Returns up to ``limit`` deliveries, none if none waits; ``wake_with`` tells when to try again. Raises

@@ -35,7 +35,8 @@ class Rights:
         self._before: list[tuple[int, MayReceive]] = []  # each up to a position
 
     def change(self, before: MayReceive, read: int, head: int) -> None:
-        """The rules behind ``may_receive`` have changed.
+        """The rules behind ``may_receive`` have changed. A message waits if it was allowed when it was stored. If it no
+        longer is, it leaves a range when it is read, and does not count as waiting.
 
         Args:
             before: answers by the former rules.
@@ -123,7 +124,7 @@ class Taker:
     takes_qos_0 = False
     not_from: Container[str] = ()
     _log: LogReader[Any]
-    _unsubscribed_up_to = 0
+    unsubscribed_up_to = 0
 
     def subscribe(self, subscription: Subscription) -> None:
         """Adds or replaces the subscription of one topic filter."""
@@ -135,7 +136,7 @@ class Taker:
         """Removes a topic filter; its deliveries still wait for their acknowledgements."""
         if self.filters.remove(topic_filter):
             self._log.audience.leave(self, topic_filter)
-            self._unsubscribed_up_to = self._log.head  # no delivery in flight is behind it
+            self.unsubscribed_up_to = self._log.head  # no delivery in flight is behind it
 
     def grant(self, position: int, message: Message) -> Grant | None:
         """Returns how this consumer takes a stored message, None if it is not for it."""
