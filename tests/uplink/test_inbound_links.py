@@ -11,7 +11,7 @@ from tests.gateway.store.support import stored
 from tests.gateway.support import connected, joined, subscribed, tcp_port, user_property
 from tests.gateway.support import running as running_broker
 from tests.support.subscriber import subscriber
-from tests.tools.cli.gateway.test_process import Gateway
+from tests.tools.cli.gateway.running import Gateway
 from tests.uplink.inbound_support import connection_of, receiving, receiving_config, route_of
 from tests.uplink.support import backlog_is, get, serving, until
 from tests.uplink.test_rings import trusting

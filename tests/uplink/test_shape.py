@@ -18,7 +18,7 @@ from tests.gateway.store.support import stored
 from tests.house.repository import ROOT
 from tests.support.scripted_broker import scripted_broker, silent
 from tests.support.subscriber import subscriber
-from tests.tools.cli.gateway.test_process import Gateway
+from tests.tools.cli.gateway.running import Gateway
 from tests.uplink.link_receiver import received_from
 from tests.uplink.support import get, identity_of, note_session, opened, route_config, running, serving, until
 from tests.uplink.test_reload import status, steered

@@ -8,7 +8,7 @@ from typer.testing import Result
 
 from tests.gateway.store.support import messages_in
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import Gateway, publish
+from tests.tools.cli.gateway.running import Gateway, publish
 
 
 def run(gateway: Gateway, command: str, *arguments: str) -> Result:

@@ -8,7 +8,7 @@ from typer.testing import Result
 
 from gateway.store.tables.quarantine import Note, set_aside
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import Gateway, check, publish
+from tests.tools.cli.gateway.running import Gateway, check, publish
 
 
 def ask(what: str, gateway: Gateway, *options: str) -> Result:

@@ -5,12 +5,7 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -23,70 +18,10 @@ from gateway.auth.accounts import delete_account, make_account, save_account
 from gateway.store import is_in_memory
 from tests.house.repository import ROOT
 from tests.support.command import holdfast
+from tests.tools.cli.gateway.running import LONG_S, Gateway, Watched, check, publish
 from tests.tools.cli.gateway.test_full_disk import write_store
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
-
-LONG_S = 20.0
-HOLDFAST = (sys.executable, "-m", "tools.cli.main")
-
-
-class Gateway:
-    """A running gateway; ``config`` stands before its own tables."""
-
-    def __init__(self, folder: Path, config: str = "", listener: str = "", name: str = "garage") -> None:
-        self.port = free_port()
-        self.path = folder / "gateway.toml"
-        self.path.write_text(
-            f'name = "{name}"\n{config}\n[log]\nformat = "json"\n'
-            f'[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n{listener}'
-        )
-        self._process: Process
-
-    @contextmanager
-    def running(self, *wrapper: str) -> Iterator[Process]:
-        argv = [*wrapper, *HOLDFAST, "gateway", "run", "--config", str(self.path)]
-        self._process = Process("gateway", argv)
-        self._process.start()
-        try:
-            self.wait_for_event("ready")
-            yield self._process
-        finally:
-            self._process.kill()
-
-    def wait_for_event(self, part: str) -> dict[str, str]:
-        """The first line of the log with this in its event; fails at once where the process ends without it."""
-        line = self._process.says(part, LONG_S)
-        entry: dict[str, str] = json.loads(line)
-        assert part in entry["event"], line
-        return entry
-
-    def log(self) -> list[dict[str, str]]:
-        """All that it has printed."""
-        return [json.loads(line) for line in self._process.lines]
-
-
-class Watched(Gateway):
-    """A gateway with metrics and health, whose libraries take a third of a start's time."""
-
-    def __init__(self, folder: Path, config: str = "", listener: str = "", name: str = "garage") -> None:
-        self.metrics_port = free_port()
-        super().__init__(folder, f"{config}\n[metrics]\nport = {self.metrics_port}", listener, name)
-
-    def get(self, path: str) -> tuple[int, str]:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}{path}", timeout=LONG_S) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
-
-
-def publish(port: int, *arguments: str) -> int:
-    """Publishes one message with mosquitto_pub; returns its exit code."""
-    command = ["mosquitto_pub", "-V", "5", "-p", str(port), "-t", "a", "-q", "1", "-m", "hello", *arguments]
-    return subprocess.run(command, stderr=subprocess.DEVNULL, timeout=LONG_S, check=False).returncode
 
 
 def test_a_service_manager_is_told_that_it_is_ready_alive_and_ends(
@@ -294,11 +229,6 @@ def test_a_low_limit_of_open_files_leaves_room_for_clients(tmp_path: Path, most:
 def test_a_limit_of_open_files_that_is_too_low_ends_the_start(tmp_path: Path) -> None:
     said = refused_start(Gateway(tmp_path).path, wrapper=("prlimit", "--nofile=127"))
     assert "only 127 files may be open at once" in said and "expected at least 128" in said
-
-
-def check(*arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    argv = [*wrapper, *HOLDFAST, *arguments]
-    return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
 
 def refused(*arguments: str) -> str:

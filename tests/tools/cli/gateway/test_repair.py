@@ -9,7 +9,7 @@ import pytest
 from typer.testing import Result
 
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import LONG_S, Gateway, check, publish
+from tests.tools.cli.gateway.running import LONG_S, Gateway, check, publish
 
 PAGE = 4096
 

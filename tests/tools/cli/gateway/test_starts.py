@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gateway.auth.accounts import make_account, save_account
-from tests.tools.cli.gateway.test_process import HOLDFAST, LONG_S, Gateway, publish
+from tests.tools.cli.gateway.running import HOLDFAST, LONG_S, Gateway, publish
 from tools.lab.testing.ports import free_port
 
 SYS_SOCKET = {"x86_64": 41, "aarch64": 198}  # <asm/unistd.h>

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.house.repository import ROOT
-from tests.tools.cli.gateway.test_process import HOLDFAST, LONG_S
+from tests.tools.cli.gateway.running import HOLDFAST, LONG_S
 
 PAGE = ROOT / "docs/how-to/run-a-gateway.md"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import HOLDFAST, LONG_S, Gateway
+from tests.tools.cli.gateway.running import HOLDFAST, LONG_S, Gateway
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import Gateway, Watched, check, publish
+from tests.tools.cli.gateway.running import Gateway, Watched, check, publish
 from uplink.control import ControlFailed, ask
 
 RULES = "allow * publish,subscribe public/#\nallow - identify *\nallow - neighbour *\n"

@@ -10,7 +10,7 @@ from typer.testing import Result
 from gateway.store import MESSAGES
 from tests.gateway.store.support import stored
 from tests.support.command import holdfast
-from tests.tools.cli.gateway.test_process import Gateway, Watched, check, publish
+from tests.tools.cli.gateway.running import Gateway, Watched, check, publish
 
 REFUSING = "allow * publish public/#\nallow * publish holdfast/statement/#\nallow * subscribe #\nallow - identify *\n"
 
