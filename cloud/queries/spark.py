@@ -44,15 +44,22 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
 
 def select(spark: SparkSession, sql: str) -> Result:
     """Returns the rows of a statement that only reads. Raises BadQuery for any other one, which is not carried out."""
+    check_reads_only(spark, sql)
     try:
-        _check_reads_only(spark, sql)
         return collect(spark.sql(sql).toArrow())  # collect() turns timestamps into the local time of this machine
     except PySparkException as error:
         raise BadQuery(first_line(error)) from None
 
 
-def _check_reads_only(spark: SparkSession, sql: str) -> None:
-    """Raises BadQuery or a PySparkException unless the SQL only reads, by the rules of Spark's own grammar."""
+def check_reads_only(spark: SparkSession, sql: str) -> None:
+    """Raises BadQuery unless the SQL only reads, by the rules of Spark's own grammar. No view has to be open."""
+    try:
+        _check(spark, sql)
+    except PySparkException as error:
+        raise BadQuery(first_line(error)) from None
+
+
+def _check(spark: SparkSession, sql: str) -> None:
     java: Any = spark._jvm
     session = spark._jsparkSession.sessionState()
     grammar, antlr = java.org.apache.spark.sql.catalyst.parser, java.org.antlr.v4.runtime

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import partial
 from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
@@ -95,14 +94,28 @@ def query(
 def _engine(folder: Path | str, by_spark: bool, beside: dict[str, Path]) -> Iterator[Ask]:
     """Gives a function that returns the rows of a query."""
     if by_spark:
-        from cloud import open_session, open_views, select  # pyspark takes longer to import than DuckDB to answer
-
-        session = open_session(cache_directory())
-        open_views(session, folder)
-        yield partial(select, session)
+        yield _spark(folder)
     else:
         with OpenTables(folder, beside) as tables:
             yield tables.select
+
+
+def _spark(folder: Path | str) -> Ask:
+    """Returns a function that has Spark answer. A statement that does more than read is refused before Spark looks at
+    the tables, which takes it some seconds.
+    """
+    from cloud import open_session, open_views, select  # pyspark takes longer to import than DuckDB to answer
+    from cloud.queries.spark import check_reads_only
+
+    session = open_session(cache_directory())
+    opened: list[str] = []
+
+    def ask(sql: str) -> Result:
+        check_reads_only(session, sql)
+        opened[:] = opened or open_views(session, folder)
+        return select(session, sql)
+
+    return ask
 
 
 def _parse_files(texts: list[str]) -> dict[str, Path]:

@@ -39,7 +39,8 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return found
 
 
-@pytest.fixture(scope="module", params=["spark", "duckdb"])
+# Spark plans and answers these for two minutes.
+@pytest.fixture(scope="module", params=["duckdb", pytest.param("spark", marks=pytest.mark.long)])
 def engine(request: pytest.FixtureRequest, lake: Lake) -> Engine:
     return Engine(request.param, lake)
 
