@@ -15,14 +15,6 @@ from cloud.tables.schema import arrow_schema
 from cloud.tables.tables import NoTables
 
 
-def open_log(folder: Storage) -> DeltaLog:
-    """Returns the log of the table in a folder, and changes nothing there. Raises NoTables, OSError."""
-    log = DeltaLog(folder, read_only=True)
-    if log.reader_version > 1:
-        raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
-    return log
-
-
 def schema_of(log: DeltaLog) -> pa.Schema:
     """Returns the columns of a table, by its log. Raises NoTables for a type that the tables of Holdfast lack."""
     try:

@@ -19,13 +19,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.csv import read_csv
 
-from cloud.queries.dataset import open_log, rows_of, schema_of
+from cloud.queries.dataset import rows_of, schema_of
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import VIEWS_FILE, name_in_sql, view_names
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.schema import TABLES, Table
-from cloud.tables.tables import NoTables, require_tables
+from cloud.tables.tables import NoTables, open_log, require_tables
 
 INTERRUPT_S = 0.05  # between two interrupts of a query
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}

@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
-from cloud.queries.dataset import open_log, rows_of, schema_of
+from cloud.queries.dataset import rows_of, schema_of
 from cloud.source.wanted import Wanted
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.delta_log import DataFile
-from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, Table
-from cloud.tables.tables import NoTables, require_tables
+from cloud.tables.schema import Table
+from cloud.tables.tables import NoTables, TableFolder, open_log, require_tables
 
 PARTITION_BYTES = 32 << 20
 """The most bytes of data files that a task reads, unless a single one has more."""
@@ -58,6 +58,11 @@ class TableRows(NamedTuple):
                 f"{self.table.name} in {self.place} lacks {missing[0]}; a run of the job migrates the tables"
             )
         return list(log.files.values()), schema
+
+    def last_counting(self) -> int:
+        """Returns the last batch that counts. Raises NoTables, OSError."""
+        require_tables(self.place)
+        return TableFolder(self.place).last_counting()
 
     def partitions(self, files: Iterable[DataFile], after: int = -1, upto: int = _ALL) -> list[DataFiles]:
         parts: list[list[DataFile]] = []
@@ -117,11 +122,11 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxFiles(self._files_max)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._last = last_counting(self._rows.place)
+        self._last = self._rows.last_counting()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         # First the ledger: the rows of each batch that counts are in the table before.
-        last = last_counting(self._rows.place) if self._last is None else self._last
+        last = self._rows.last_counting() if self._last is None else self._last
         if isinstance(limit, ReadMaxFiles):
             highest = sorted(high for file in self._rows.open()[0] if (high := _limits(file)[1]) > start["batch"])
             last = min([last, *highest[limit.max_files - 1 : limit.max_files]])
@@ -134,23 +139,6 @@ class TableStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._rows.read(partition)
-
-
-def last_counting(place: str) -> int:
-    """Returns the last batch that counts: it is in the ledger or, without new messages, its files are recorded; one of
-    `requarantine` is in `batches`. Raises NoTables, OSError."""
-    require_tables(place)
-    again = _highest(place, BATCHES, pc.field("files") == 0)
-    return max(again, _highest(place, LEDGER), _highest(place, LANDING_FILES))
-
-
-def _highest(place: str, table: Table, condition: pc.Expression | None = None) -> int:
-    folder = _folder(place, table)
-    log = open_log(folder)
-    if log.version < 0:
-        return 0
-    found = rows_of(folder, log.files.values(), schema_of(log)).to_table(["batch"], filter=condition)
-    return pc.max(found["batch"]).as_py() or 0
 
 
 def _folder(place: str, table: Table) -> Storage:

@@ -38,7 +38,7 @@ from cloud.tables.schema import (
     SET_ASIDE,
     STATEMENT_TABLES,
 )
-from cloud.tables.tables import Tables, Transaction, require_tables
+from cloud.tables.tables import Transaction, require_tables
 from cloud.transforms.classify import IDENTITY
 from cloud.transforms.own_decoders import OwnDecoder, find_decoders, fingerprint
 from cloud.transforms.rows import DECODED, UNDECODABLE
@@ -129,13 +129,6 @@ def requarantine(
         return _Job(spark, open_storage(landing), hold, own).run_again()
 
 
-def last_counting(tables: Tables) -> int:
-    """Returns the last batch that counts: it is in the ledger or, without new messages, its files are recorded; one of
-    `requarantine` is in `batches`."""
-    again = tables.rows(BATCHES, ["batch"], pc.field("files") == 0)
-    return max(tables.last_batch(LEDGER), tables.last_batch(LANDING_FILES), pc.max(again["batch"]).as_py() or 0)
-
-
 class _Job:
     """One run of the job."""
 
@@ -149,7 +142,7 @@ class _Job:
         self._decoders = fingerprint(own)
         self._in_ledger = self._tables.last_batch(LEDGER)
         self._landed = max(self._in_ledger, self._tables.last_batch(LANDING_FILES))
-        self._counting = last_counting(self._tables)
+        self._counting = self._tables.last_counting()
         self._next = 1 + self._counting
         self._report = Report()
 

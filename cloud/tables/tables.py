@@ -16,7 +16,7 @@ from cloud.storage.storage import Storage, StoreError
 from cloud.tables import delta_log
 from cloud.tables.data_file import checked_parquet, digest_of, name_start, read_columns, write_deleted, write_rows
 from cloud.tables.delta_log import LOG_FOLDER, SHA256, DataFile, DeltaLog
-from cloud.tables.schema import TABLES, Table, protocol
+from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, TABLES, Table, protocol
 
 if TYPE_CHECKING:  # a query without Spark asks whether there are tables
     from pyspark.sql import DataFrame, SparkSession
@@ -41,49 +41,22 @@ class Transaction(NamedTuple):
     number: int
 
 
-class Tables:
-    """The folder with the tables."""
+class TableFolder:
+    """The folder with the tables, and what they hold; nothing of it needs Spark, and nothing changes a table."""
 
-    def __init__(self, spark: "SparkSession", place: Path | str | Storage, generation: int | None = None) -> None:
-        """generation: the generation of the job that writes, in an object store."""
-        self.spark = spark
+    def __init__(self, place: Path | str | Storage, *, read_only: bool = True, generation: int | None = None) -> None:
+        """read_only: what a power cut has cut off from a log stays there.
+
+        generation: the generation of the job that writes, in an object store.
+        """
         self.storage = open_storage(place)
         self.folder = self.storage.place
+        self._read_only = read_only
         self._generation = generation
         self._logs: dict[str, DeltaLog] = {}
 
-    def create_missing(self) -> None:
-        """Makes the tables that do not exist yet, without a row."""
-        for table in TABLES:
-            log = self._log(table)
-            if log.version < 0:
-                fence = [] if self._generation is None else [delta_log.transaction(delta_log.FENCE, self._generation)]
-                log.commit([protocol(), metadata(table, str(uuid.uuid4())), *fence], "CREATE TABLE")
-
-    def fence(self, generation: int) -> None:
-        """Lets no job before this generation commit to any table that exists. Raises JobRunning."""
-        for table in filter(self.exists, TABLES):
-            self._log(table).commit([delta_log.transaction(delta_log.FENCE, generation)], "FENCE")
-
     def exists(self, table: Table) -> bool:
         return self._log(table).version >= 0
-
-    def read(self, table: Table) -> "DataFrame":
-        """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet.
-
-        Raises StoreError in an object store, for which Spark needs libraries that are not part of Holdfast.
-        """
-        if is_url(str(self.folder)):
-            raise StoreError(f"{self.storage}: Spark itself reads tables in local folders alone")
-        if not self.exists(table):
-            return self.spark.createDataFrame([], table.sql_columns)
-        return self.spark.read.format("delta").load(self.of(table).path(""))
-
-    def frame(self, table: Table, columns: list[str]) -> "DataFrame":
-        """Returns columns of the table's rows, which Spark's tasks read in any storage. The partition's is none."""
-        names = [file.place for file in self.files(table)]
-        read = partial(_read_batches, str(self.of(table).place), names, columns)
-        return self.spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(read, table.some_sql_columns(columns))
 
     def files(self, table: Table) -> list[DataFile]:
         """Returns the files that hold the table's rows now."""
@@ -108,6 +81,97 @@ class Tables:
         folder = self.of(table)
         paths = [folder.path(file.place) for file in files]
         return ds.dataset(paths, schema=table.arrow_schema, format=checked_parquet(), filesystem=folder.filesystem)
+
+    def read_files(self, table: Table, files: list[DataFile]) -> pa.Table:
+        """Returns the rows of files, without the partition's column."""
+        return self.dataset(table, files).to_table()
+
+    def last_batch(self, table: Table) -> int:
+        """Returns the highest batch number in the table's rows; 0 without one."""
+        limits = (self._limits(table, file) for file in self.files(table))
+        return max((high for _, high in filter(None, limits)), default=0)
+
+    def batches_after(self, table: Table, number: int) -> set[int]:
+        """Returns the batch numbers above `number` in the table's rows."""
+        found: set[int] = set()
+        for file in self.files(table):
+            low, high = self._limits(table, file) or (0, 0)
+            if high > number:
+                found |= {low, high} if low == high else set(self._batches_in(table, file))
+        return {batch for batch in found if batch > number}
+
+    def last_counting(self) -> int:
+        """Returns the last batch that counts: it is in the ledger or, without new messages, its files are recorded; one
+        of `requarantine` is in `batches`. Raises NoTables, OSError."""
+        known = max(self.last_batch(LEDGER), self.last_batch(LANDING_FILES))
+        if self.last_batch(BATCHES) <= known:
+            return known
+        again = self.rows(BATCHES, ["batch"], (pc.field("files") == 0) & (pc.field("batch") > known))
+        return max(known, pc.max(again["batch"]).as_py() or 0)
+
+    def _limits(self, table: Table, file: DataFile) -> tuple[int, int] | None:
+        """Returns the lowest and highest batch in a file; None when no row has one."""
+        if limits := file.limits("batch"):
+            return limits
+        batches = self._batches_in(table, file)
+        return (min(batches), max(batches)) if batches else None
+
+    def _batches_in(self, table: Table, file: DataFile) -> list[int]:
+        column = self.read_file(table, file, ["batch"])["batch"]
+        return [batch for batch in pc.unique(column).to_pylist() if batch is not None]
+
+    def _log(self, table: Table) -> DeltaLog:
+        if table.name not in self._logs:
+            folder, generation = self.of(table), self._generation
+            self._logs[table.name] = open_log(folder) if self._read_only else DeltaLog(folder, generation=generation)
+        return self._logs[table.name]
+
+
+def open_log(folder: Storage) -> DeltaLog:
+    """Returns the log of the table in a folder, and changes nothing there. Raises NoTables, OSError."""
+    log = DeltaLog(folder, read_only=True)
+    if log.reader_version > 1:
+        raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
+    return log
+
+
+class Tables(TableFolder):
+    """The tables, as a job changes them and Spark reads them."""
+
+    def __init__(self, spark: "SparkSession", place: Path | str | Storage, generation: int | None = None) -> None:
+        """generation: the generation of the job that writes, in an object store."""
+        super().__init__(place, read_only=False, generation=generation)
+        self.spark = spark
+
+    def create_missing(self) -> None:
+        """Makes the tables that do not exist yet, without a row."""
+        for table in TABLES:
+            log = self._log(table)
+            if log.version < 0:
+                fence = [] if self._generation is None else [delta_log.transaction(delta_log.FENCE, self._generation)]
+                log.commit([protocol(), metadata(table, str(uuid.uuid4())), *fence], "CREATE TABLE")
+
+    def fence(self, generation: int) -> None:
+        """Lets no job before this generation commit to any table that exists. Raises JobRunning."""
+        for table in filter(self.exists, TABLES):
+            self._log(table).commit([delta_log.transaction(delta_log.FENCE, generation)], "FENCE")
+
+    def read(self, table: Table) -> "DataFrame":
+        """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet.
+
+        Raises StoreError in an object store, for which Spark needs libraries that are not part of Holdfast.
+        """
+        if is_url(str(self.folder)):
+            raise StoreError(f"{self.storage}: Spark itself reads tables in local folders alone")
+        if not self.exists(table):
+            return self.spark.createDataFrame([], table.sql_columns)
+        return self.spark.read.format("delta").load(self.of(table).path(""))
+
+    def frame(self, table: Table, columns: list[str]) -> "DataFrame":
+        """Returns columns of the table's rows, which Spark's tasks read in any storage. The partition's is none."""
+        names = [file.place for file in self.files(table)]
+        read = partial(_read_batches, str(self.of(table).place), names, columns)
+        return self.spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(read, table.some_sql_columns(columns))
 
     def has(self, table: Table, transaction: Transaction) -> bool:
         """Whether the append of this transaction is in the table."""
@@ -134,10 +198,6 @@ class Tables:
         small = [file for file in self.files(table) if file.rows < _SMALL_ROWS]
         if len(small) >= least:
             self.replace(table, small, self.read_files(table, small))
-
-    def read_files(self, table: Table, files: list[DataFile]) -> pa.Table:
-        """Returns the rows of files, without the partition's column."""
-        return self.dataset(table, files).to_table()
 
     def replace(self, table: Table, files: list[DataFile], rows: pa.Table) -> None:
         """Puts one file with these rows in the place of files that say the same, all of one partition."""
@@ -174,19 +234,6 @@ class Tables:
                 log.folder.remove(entry.name)
                 deleted += 1
         return deleted
-
-    def last_batch(self, table: Table) -> int:
-        """Returns the highest batch number in the table's rows; 0 without one."""
-        return max((high for _, high in self._batch_limits(table)), default=0)
-
-    def batches_after(self, table: Table, number: int) -> set[int]:
-        """Returns the batch numbers above `number` in the table's rows."""
-        found: set[int] = set()
-        for file in self.files(table):
-            low, high = self._limits(table, file) or (0, 0)
-            if high > number:
-                found |= {low, high} if low == high else set(self._batches_in(table, file))
-        return {batch for batch in found if batch > number}
 
     def take_back(self, table: Table, batch: int) -> None:
         """Deletes the batch's rows."""
@@ -238,27 +285,6 @@ class Tables:
     def metadata(self, table: Table) -> dict[str, Any]:
         """Returns Delta's description of the table, as its log has it."""
         return self._log(table).metadata
-
-    def _batch_limits(self, table: Table) -> Iterator[tuple[int, int]]:
-        for file in self.files(table):
-            if limits := self._limits(table, file):
-                yield limits
-
-    def _limits(self, table: Table, file: DataFile) -> tuple[int, int] | None:
-        """Returns the lowest and highest batch in a file; None when no row has one."""
-        if limits := file.limits("batch"):
-            return limits
-        batches = self._batches_in(table, file)
-        return (min(batches), max(batches)) if batches else None
-
-    def _batches_in(self, table: Table, file: DataFile) -> list[int]:
-        column = self.read_file(table, file, ["batch"])["batch"]
-        return [batch for batch in pc.unique(column).to_pylist() if batch is not None]
-
-    def _log(self, table: Table) -> DeltaLog:
-        if table.name not in self._logs:
-            self._logs[table.name] = DeltaLog(self.of(table), generation=self._generation)
-        return self._logs[table.name]
 
 
 def _read_batches(

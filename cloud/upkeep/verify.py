@@ -26,7 +26,6 @@ from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.data_file import read_columns
 from cloud.tables.delta_log import SHA256
-from cloud.tables.job import last_counting
 from cloud.tables.job_lock import only_job
 from cloud.tables.landed import check_size
 from cloud.tables.ledger import Known
@@ -122,7 +121,7 @@ class _Verifier:
         self._seal = seal
         self._tables = tables
         self._landing = landing
-        self._counting = last_counting(tables)
+        self._counting = tables.last_counting()
         self._numbers: dict[Table, Known] = {}
 
     def checks(self, fresh_s: float) -> Iterator[Check]:
