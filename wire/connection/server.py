@@ -60,7 +60,7 @@ NOT_SERVED = {
     WILDCARD_SUBSCRIPTION_AVAILABLE: WILDCARD_SUBSCRIPTIONS_NOT_SUPPORTED,
 }
 """The reason code for a subscription that a CONNACK has ruled out, by the property that did."""
-OFFERS = (MAXIMUM_QOS, RETAIN_AVAILABLE, *NOT_SERVED)
+OFFERS = (MAXIMUM_QOS, RETAIN_AVAILABLE) + tuple(NOT_SERVED)
 """The properties of a CONNACK that say what the client may ask for."""
 _NO_LIMITS: dict = {}  # of what most clients may ask for
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -70,6 +70,7 @@ def test_content_type_and_order_choose_among_functions(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=12), st.none() | st.text(max_size=12))
+@example("a", "X")
 def test_any_topic_and_content_type_find_a_decoder(topic: str, content_type: str | None) -> None:
     (outcome,) = decode_messages([Message(topic, content_type, b"1")], OF_ANY_TOPIC)
     assert outcome
@@ -103,7 +104,9 @@ def test_function_of_whole_batches_gets_them_and_one_bad_message_spoils_no_other
 
 
 OF_ANY_TOPIC = [
-    OwnDecoder("one", "one.py", "one = lambda message: []", Mark(topic_filter, "x", False))
+    OwnDecoder(
+        "one", "one.py", f"{IMPORTS}one = lambda m: [Record(metric='a', value=1)]", Mark(topic_filter, "x", False)
+    )
     for topic_filter in ("a/+/b", "+/#", "$SYS/#", "/")
 ]
 FAULTS = {
