@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cloud.landing.manifest import Manifest, ManifestError, read_manifest
     from cloud.queries.embedded import OpenTables
     from cloud.queries.result import BadQuery, Result
-    from cloud.queries.spark import open_views, select
+    from cloud.queries.spark import check_reads_only, open_views, select
     from cloud.queries.views import view_names
     from cloud.source.source import register_source
     from cloud.spark.java import SparkMissing
@@ -42,7 +42,7 @@ _HOMES = {
     "cloud.landing.manifest": ("Manifest", "ManifestError", "read_manifest"),
     "cloud.queries.embedded": ("OpenTables",),
     "cloud.queries.result": ("BadQuery", "Result"),
-    "cloud.queries.spark": ("open_views", "select"),
+    "cloud.queries.spark": ("check_reads_only", "open_views", "select"),
     "cloud.queries.views": ("view_names",),
     "cloud.source.source": ("register_source",),
     "cloud.spark.java": ("SparkMissing",),
@@ -87,6 +87,7 @@ __all__ = [
     "Undecodable",
     "Upkeep",
     "check_place",
+    "check_reads_only",
     "decode_csv",
     "decode_json",
     "decode_value",

@@ -104,8 +104,8 @@ def _spark(folder: Path | str) -> Ask:
     """Returns a function that has Spark answer. A statement that does more than read is refused before Spark looks at
     the tables, which takes it some seconds.
     """
-    from cloud import open_session, open_views, select  # pyspark takes longer to import than DuckDB to answer
-    from cloud.queries.spark import check_reads_only
+    # pyspark takes longer to import than DuckDB to answer.
+    from cloud import check_reads_only, open_session, open_views, select
 
     session = open_session(cache_directory())
     opened: list[str] = []

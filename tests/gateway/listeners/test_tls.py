@@ -111,7 +111,7 @@ async def test_a_certificate_that_cannot_be_read_is_one_line_of_the_log(
     async with hosting(mutual(tmp_path, authority)) as host:
         own = authority.sign("alice", ["alice"], extension=broken)
         assert not await is_let_in(host, client_context(authority, own))
-    assert [record.message for record in caplog.records] == ["connection failed"]
+    assert [record.getMessage() for record in caplog.records] == ["connection failed"]
     assert reasons_of(caplog) == ["its certificate cannot be read"]
 
 

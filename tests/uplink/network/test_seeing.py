@@ -138,7 +138,7 @@ async def test_a_link_that_comes_up_and_goes_down_is_logged_once_each(
             await m.linked(a)
         await until(lambda: not m.broker.network.links.up, "the link is down at m")
     lines = [
-        (record.message, *vars(record)["about"].values())
+        (record.getMessage(), *vars(record)["about"].values())
         for record in caplog.records
         if record.name == "gateway.network.ends"
     ]
