@@ -90,7 +90,7 @@ class Broker:
         self.certificates = Certificates(self.listeners.certificates)
         self.overview = Overview(default.publishing, self.stream_links, default.multicast, lines, self.certificates)
         for stream in self.streams:
-            self.overview.add(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
+            self._observe(stream)
         self._announcer = Announcer(default.publishing, log.counters, self.overview.state)
         self._connections: dict[asyncio.Task[None], Connection] = {}
         self._closing = False
@@ -112,8 +112,11 @@ class Broker:
 
     def _add_taken(self, stream: Stream) -> None:
         self._add(stream)
-        self.overview.add(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
+        self._observe(stream)
         self._tell_streams()
+
+    def _observe(self, stream: Stream) -> None:
+        self.overview.add(ObservedStream(stream.name, stream.log, stream.sessions, stream.limits))
 
     def _tell_streams(self) -> None:
         self.network.streams = tuple(self._common.streams)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from gateway.config.schema import GatewayConfig, in_stream, store_of, with_streams
@@ -40,10 +40,11 @@ class TakenStreams:
     def note(self, names: Iterable[str]) -> None:
         """A neighbour has these streams: takes each one that the gateway lacks, as far as there is room."""
         refused: list[str] = []
+        known = self._common.streams
         for name in names:
-            if not name or name in self._known or name in self._logs or self._is_closing:
+            if not name or name in known or name in self._logs or self._is_closing:
                 continue
-            if not is_stream_name(name) or len(self._known) + len(self._taking) > STREAMS_MOST:
+            if not is_stream_name(name) or len(known) + len(self._taking) > STREAMS_MOST:
                 refused.append(name)
                 continue
             self._logs[name] = None
@@ -53,10 +54,6 @@ class TakenStreams:
         if refused:
             text = "%s streams of a neighbour are not taken, such as %r: with %s streams they need a [[stream]]"
             logger.warning(text, len(refused), refused[0][:NAME_BYTES_MAX], STREAMS_MOST)
-
-    @property
-    def _known(self) -> Collection[str]:
-        return self._common.streams
 
     async def _take(self, name: str) -> None:
         config = with_streams(self._config, [name])

@@ -41,7 +41,7 @@ from gateway.store.routes.left_out import LeftOut
 from gateway.store.routes.refused import Refused
 from gateway.store.seen import SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import disk, shelf, wal
-from gateway.store.sqlite.folder import MESSAGES, is_in_memory, why_unusable
+from gateway.store.sqlite.folder import MESSAGES, why_unusable
 from gateway.store.tables import drops, qos2, quarantine, retained, sessions, wills
 from gateway.store.tables.log_rows import PublishBatch, Work
 from gateway.store.tables.refused import RefusedRow
@@ -86,7 +86,6 @@ __all__ = [
     "grant_by",
     "grants_apart",
     "hand_over",
-    "is_in_memory",
     "masks_of",
     "masks_of_batch",
     "qos2",

@@ -91,9 +91,7 @@ class GroupCommit(Generic[Item, Result]):
 
     def submit(self, item: Item) -> asyncio.Future[Result]:
         """Takes an item; the future resolves once it is durable, or raises what the commit raised."""
-        future: asyncio.Future[Result] = self._loop.create_future()
-        self.hand_in(item, partial(resolve, future))
-        return future
+        return future_of(self.hand_in, item)
 
     async def close(self) -> None:
         """Commits the gathered items, then ends the thread."""
@@ -218,7 +216,14 @@ class GroupCommit(Generic[Item, Result]):
             self._ended.set_result(None)
 
 
-def resolve(future: asyncio.Future[Result], result: Result, error: Exception | None) -> None:
+def future_of(hand_in: Callable[[Item, Told], None], item: Item) -> asyncio.Future[Any]:
+    """Hands an item in; returns a future that resolves when it is durable, or raises what the commit raised."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    hand_in(item, partial(_resolve, future))
+    return future
+
+
+def _resolve(future: asyncio.Future[Result], result: Result, error: Exception | None) -> None:
     """Gives a future what a commit has returned or raised."""
     if future.done():  # it was cancelled
         return
@@ -353,7 +358,7 @@ class AckOrder:
         self.end()
         if self._handed_in:
             over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._handed_in.append(_HandedIn([partial(resolve, over, None, None)], 0, self._answer))
+            self._handed_in.append(_HandedIn([partial(_resolve, over, None, None)], 0, self._answer))
             await over
 
     def _answer(self) -> None:

@@ -39,7 +39,7 @@ from gateway.store.consumers.registry import Consumers, gone_of
 from gateway.store.consumers.tally import Tally
 from gateway.store.database import Database, MaintenanceWrite
 from gateway.store.eviction import Eviction
-from gateway.store.group_commit import GroupCommit, Told, Witness, resolve, tell_of_failure
+from gateway.store.group_commit import GroupCommit, Told, Witness, future_of, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
 from gateway.store.routes.refused import RefusedMessages
@@ -372,9 +372,7 @@ class MessageLog:
 
     def submit(self, works: Sequence[Work]) -> asyncio.Future[list[Any]]:
         """Hands works in; the future resolves when they are durable, or raises the sqlite3.Error."""
-        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self.hand_in(works, partial(resolve, future))
-        return future
+        return future_of(self.hand_in, works)
 
     def defer(self, work: Work) -> None:
         """Writes a work with the next commit, or at the latest with the next run of the maintenance."""

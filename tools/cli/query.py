@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import cache, partial
 from math import isfinite
 from pathlib import Path
 from shutil import get_terminal_size
@@ -108,11 +109,11 @@ def _spark(folder: Path | str) -> Ask:
     from cloud import check_reads_only, open_session, open_views, select
 
     session = open_session(cache_directory())
-    opened: list[str] = []
+    open_once = cache(partial(open_views, session, folder))
 
     def ask(sql: str) -> Result:
         check_reads_only(session, sql)
-        opened[:] = opened or open_views(session, folder)
+        open_once()
         return select(session, sql)
 
     return ask

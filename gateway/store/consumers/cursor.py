@@ -63,7 +63,6 @@ class Cursor(Taker):
             beyond that, and the caller chooses others for a connection.
         always_counts: whether it always counts its backlog; then the limits of queues do not hold for it.
         ranges: where its messages may wait, None: in a set of its own.
-        flight: its deliveries without an acknowledgement, None: single ones alone.
 
     ``flight`` has its deliveries, ``rights`` are the access rules. ``reason_to_drop`` says, asked once for each
     message, why it is dropped instead of handed out. ``tally`` counts the backlog. A task that holds ``fetching`` keeps
@@ -71,13 +70,15 @@ class Cursor(Taker):
     a subscription does. Messages of the publishers ``not_from`` are not for it. ``offered`` is called with each message
     of QoS 0 that a route's cursor takes as it comes. ``passed`` are positions of messages that QoS 2 flows took before
     the start, while earlier ones waited. ``takes_new``: messages that are stored from now on may be for it.
-    ``saves_each_move``: its place is saved even if it only passes messages.
+    ``saves_each_move``: its place is saved even if it only passes messages. ``in_flight`` makes the object
+    for its deliveries.
 
     Raises:
         ValueError: the consumer has a cursor already.
     """
 
     saves_each_move = False
+    in_flight: type[InFlight] = InFlight
 
     # What most cursors never change stands here: an object of more than 29 attributes takes 1.3 kB more.
     takes_new = True
@@ -96,7 +97,6 @@ class Cursor(Taker):
         window: int = PACKET_IDENTIFIERS,
         always_counts: bool = False,
         ranges: RangeSet | None = None,
-        flight: InFlight | None = None,
     ) -> None:
         self.consumer, self.durable = consumer, durable
         self.filters, self.rights = Subscriptions(), Rights()
@@ -106,7 +106,7 @@ class Cursor(Taker):
         self._identifiers = max(window, PACKET_IDENTIFIERS)
         for wanted in filters:
             self.subscribe(wanted if isinstance(wanted, Subscription) else Subscription(wanted))
-        self.flight = InFlight() if flight is None else flight
+        self.flight = self.in_flight()
         self.ranges, self._read = RangeSet() if ranges is None else ranges, 0
         self._read, self._taken = log.attach(self)
         passed = log.passed(consumer) if durable else ()

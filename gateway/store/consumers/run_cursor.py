@@ -9,12 +9,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from gateway.message import Message
-from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor
-from gateway.store.consumers.delivery import HAND_OUT_BYTES_MAX, Delivery, Grant, RangeSet
-from gateway.store.consumers.log_reader import LogReader
+from gateway.store.consumers.cursor import Cursor
+from gateway.store.consumers.delivery import HAND_OUT_BYTES_MAX, Delivery, Grant
 from gateway.store.consumers.runs import Columns, DeliveryRun, RunsInFlight, columns_of, halves_of
 from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
-from gateway.subscriptions import Subscription
 from wire.bulk.publishes import Halves, qos_of
 
 RUN_LEAST = 8  # messages in a batch of PUBLISHes; fewer of them are faster one by one
@@ -30,35 +28,11 @@ class RunCursor(Cursor):
     none may expire or may be dropped, no route has handed one on before, no QoS 2 flow has one, and no limit below a
     topic filter counts one. All others are handed out one by one, in their order. Runs of one fetch have
     HAND_OUT_BYTES_MAX bytes at most, and are made of rows in memory alone: so nothing of them is held in between.
-
-    Args:
-        log, consumer, filters, durable, window, always_counts, ranges: as for a ``Cursor``.
     """
 
+    in_flight = RunsInFlight
     flight: RunsInFlight
     _run_bytes_max = HAND_OUT_BYTES_MAX  # of one fetch
-
-    def __init__(
-        self,
-        log: "LogReader[Cursor]",
-        consumer: str,
-        filters: Iterable[str | Subscription] = (),
-        *,
-        durable: bool = True,
-        window: int = PACKET_IDENTIFIERS,
-        always_counts: bool = False,
-        ranges: RangeSet | None = None,
-    ) -> None:
-        super().__init__(
-            log,
-            consumer,
-            filters,
-            durable=durable,
-            window=window,
-            always_counts=always_counts,
-            ranges=ranges,
-            flight=RunsInFlight(),
-        )
 
     async def fetch_pieces(self, limit: int, single_limit: int, run_qos_max: int = 2) -> Sequence[Piece]:
         """Returns the next messages without waiting, in order; none if none waits. Raises sqlite3.Error.

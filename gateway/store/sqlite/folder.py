@@ -43,19 +43,6 @@ def why_unusable(folder: Path) -> OSError | None:
     return None
 
 
-def is_in_memory(folder: Path) -> bool:
-    """Whether a folder, or the one in which it would be made, is on a file system that is lost at a restart of the
-    machine.
-
-    https://www.kernel.org/doc/html/latest/filesystems/proc.html, mountinfo
-    """
-    nearest = next(one for one in (folder, *folder.parents) if one.exists())
-    device = os.stat(nearest).st_dev
-    number = f"{os.major(device)}:{os.minor(device)}"
-    mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return any(mount[2] == number and mount[mount.index("-") + 1] in ("tmpfs", "ramfs") for mount in mounts)
-
-
 def is_taken(folder: Path) -> bool:
     """Whether a process uses a store; the process does not notice.
 

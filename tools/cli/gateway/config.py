@@ -27,8 +27,9 @@ from gateway.config.schema import (
 from gateway.config.streams import FOLDER
 from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import make_context
-from gateway.store import is_in_memory, why_unusable
+from gateway.store import why_unusable
 from host.errors import ConfigError
+from host.mounts import is_in_memory
 from host.pem import validities
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink.connect import credentials

@@ -15,7 +15,7 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.auth.accounts import delete_account, make_account, save_account
-from gateway.store import is_in_memory
+from host.mounts import is_in_memory
 from tests.house.repository import ROOT
 from tests.support.command import holdfast
 from tests.tools.cli.gateway.running import LONG_S, Gateway, Watched, check, publish
