@@ -20,7 +20,8 @@ from tests.cloud.messages import BASE_TIME_S, row
 from tests.cloud.model import YEAR_10000_MS, Message, Model, Reading, Trip
 from tests.cloud.tables.links import dropped, handed, handed_on, stated
 from tools.lab.torture.cloud.messages import DECODER
-from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder, decode_batch
+from wire.bulk.batch_encoder import ColumnBatchEncoder
+from wire.bulk.column_batch import CONTENT_TYPE, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 

@@ -14,8 +14,8 @@ from tests.gateway.support import connected, subscribed, user_property
 from tests.gateway.support import running as running_broker
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.uplink.inbound_support import command, connection_of, receiving, receiving_config, route_of
+from tests.uplink.numbers_support import STATING, all_statements, left_out
 from tests.uplink.support import of_3_1_1, route_config, serving, until
-from tests.uplink.test_numbers import STATING, all_statements, left_out
 from tools.lab.testing.mosquitto import mosquitto
 from uplink.config.route import RouteNeighbourConfig
 from uplink.route import Route

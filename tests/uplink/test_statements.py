@@ -9,14 +9,14 @@ import pytest
 from gateway.message import Message
 from gateway.store import Endings, MessageLog
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tests.uplink.numbers_support import STATING, all_statements, identities, publish_from
 from tests.uplink.support import backlog_is, opened, route_config, serving, until
-from tests.uplink.test_numbers import STATING, all_statements, identities, publish_from
 from tools.lab.testing.mosquitto import Mosquitto
 from uplink.delivery import statements
 from uplink.delivery.suspicion import STATEMENT_MOST
 from uplink.route import Route
 from wire.codec.packets import Publish
-from wire.reasons import NOT_AUTHORIZED
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED
 from wire.route_numbers import STATEMENT_TOPICS
 
 CLOSES = 0  # without a DISCONNECT
@@ -39,7 +39,7 @@ def take_all(broker: ScriptedBroker) -> None:
 
 
 def route_to(broker: ScriptedBroker, log: MessageLog, **keys: object) -> Route:
-    return Route(route_config(broker.port, statement_interval_s=STATING, **keys), "gateway-1", log)
+    return Route(route_config(broker.port, **{"statement_interval_s": STATING, **keys}), "gateway-1", log)
 
 
 def statements_to(broker: ScriptedBroker, connection: int = 0, of: str = "") -> list[Publish]:
@@ -232,3 +232,62 @@ async def test_a_broker_that_ends_a_few_connections_for_its_own_reasons_still_ge
             await send(broker, log, 2)
             await backlog_is(route, 0)
             assert (route.queue.state.statement_note, route.queue.state.refused_messages) == ("", 0)
+
+
+@pytest.mark.parametrize("code", [NOT_AUTHORIZED, NO_MATCHING_SUBSCRIBERS])
+async def test_a_statement_that_the_broker_does_not_take_holds_up_no_message(tmp_path: Path, code: int) -> None:
+    def answer(publish: Publish) -> int:
+        return code if publish.topic.startswith(STATEMENT_TOPICS) else 0
+
+    refused = 1 if code == NOT_AUTHORIZED else 0  # it is set aside, and goes again
+    async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log)
+        async with serving(route):
+            for seq in range(1, 4):
+                await publish_from(log, "x", range(seq, seq + 1))
+                await until(lambda: bool(broker.publishes) and identities(broker)[-1:] == [("x", seq)])  # noqa: B023
+                connections = len(broker.publishes)
+                broker.drop_clients()
+                await until(lambda: len(broker.publishes) > connections)  # noqa: B023
+                # Unless the route has the answer before its connection ends, it makes the next statement too.
+                await until(lambda: route.queue.state.refused_messages == refused)
+            await until(lambda: len(all_statements(broker)) >= (1 if code == NOT_AUTHORIZED else 2))
+            await publish_from(log, "x", range(9, 10))
+            await until(lambda: identities(broker)[-1] == ("x", 9))
+            await backlog_is(route, 0)
+            assert (route.queue.state.stands, route.queue.state.refused_messages) == ("", refused)
+    assert code != NOT_AUTHORIZED or len(all_statements(broker)) == 1  # no other connection ends over one
+
+
+@pytest.mark.parametrize("order", ["strict", "live_first"])
+@pytest.mark.parametrize("link", ["central", "other"])
+async def test_a_statement_without_a_subscriber_holds_up_no_route_that_makes_none(
+    tmp_path: Path, order: str, link: str
+) -> None:
+    """It was made before the configuration changed, or is another route's."""
+
+    def answer(publish: Publish) -> int:
+        return NO_MATCHING_SUBSCRIBERS if publish.topic.startswith(STATEMENT_TOPICS) else 0
+
+    async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log, order=order, statement_interval_s=0)
+        await log.submit([Message(f"{STATEMENT_TOPICS}gateway-1/{link}", b"{}")])
+        await publish_from(log, "x", range(1, 2))
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and identities(broker)[-1:] == [("x", 1)])
+            await backlog_is(route, 0)
+            assert (route.queue.state.stands, route.queue.state.refused_messages) == ("", 0)
+
+
+async def test_statements_that_come_many_at_once_from_another_gateway_hold_up_no_route(tmp_path: Path) -> None:
+    def answer(publish: Publish) -> int:
+        return NO_MATCHING_SUBSCRIBERS if publish.topic.startswith(STATEMENT_TOPICS) else 0
+
+    async with scripted_broker(puback=answer) as broker, opened(tmp_path) as log:
+        route = route_to(broker, log, statement_interval_s=0)
+        await log.submit([Message(f"{STATEMENT_TOPICS}gateway-0/up", b"{}") for _ in range(20)])
+        await publish_from(log, "x", range(1, 2))
+        async with serving(route):
+            await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 21)
+            await backlog_is(route, 0)
+            assert route.queue.state.stands == ""

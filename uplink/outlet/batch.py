@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from gateway.routes import Message, plain_properties
 from gateway.store import DeliveryRun, Piece
-from wire.bulk.column_batch import BatchFull, ColumnBatchEncoder
+from wire.bulk.batch_encoder import BatchFull, ColumnBatchEncoder
 from wire.bulk.property_block import encode_contents
 from wire.bulk.publishes import qos_of
 

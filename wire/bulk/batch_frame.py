@@ -11,6 +11,7 @@ else:
 
 MAGIC = b"hfb"
 VERSION = 1
+MESSAGES_MAX = 65_535
 SIZE_MAX = 16 << 20
 """Bytes of a batch without compression, and bytes of topic names, properties and payloads of all its messages."""
 

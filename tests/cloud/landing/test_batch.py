@@ -18,7 +18,8 @@ from cloud.landing.file import SCHEMA
 from tests.cloud.landing.running_lander import DEADLINE_S, RunningLander, landed, publish, wait_until
 from tests.cloud.landing.script import Visit
 from tests.cloud.landing.script import broker as scripted
-from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, ColumnBatchEncoder, decode_batch
+from wire.bulk.batch_encoder import ColumnBatchEncoder
+from wire.bulk.column_batch import CONTENT_TYPE, BatchMessage, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.codec.packets import Puback
 from wire.identity import encode_identity, encode_received

@@ -8,8 +8,8 @@ from tests.cloud.landing.running_lander import RunningLander, landed, publish, w
 from tests.cloud.landing.script import Visit
 from tests.cloud.landing.script import broker as scripted
 from tools.lab.testing.mosquitto import RECOMMENDED, Mosquitto, recommended
+from wire.bulk.batch_encoder import ColumnBatchEncoder
 from wire.bulk.column_batch import CONTENT_TYPE as BATCH
-from wire.bulk.column_batch import ColumnBatchEncoder
 from wire.properties import RECEIVE_MAXIMUM
 
 ROOT = Path(__file__).parents[3]

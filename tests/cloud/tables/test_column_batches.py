@@ -3,7 +3,8 @@ from cloud.landing.file import Row
 from cloud.tables.job import Report
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder, decode_batch
+from wire.bulk.batch_encoder import ColumnBatchEncoder
+from wire.bulk.column_batch import CONTENT_TYPE, decode_batch
 from wire.bulk.property_block import encode_contents
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 

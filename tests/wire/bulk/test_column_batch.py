@@ -13,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.wire.test_packets import publish_properties, topic_name
+from wire.bulk.batch_encoder import BatchFull, ColumnBatchEncoder
 from wire.bulk.batch_frame import DICTIONARY, zstd
 from wire.bulk.column_batch import (
     MESSAGES_MAX,
     SIZE_MAX,
-    BatchFull,
     BatchMessage,
     ColumnBatch,
-    ColumnBatchEncoder,
     MalformedBatch,
     decode_batch,
     origins_of,

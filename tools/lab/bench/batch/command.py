@@ -10,7 +10,8 @@ from tools.lab.bench.batch.fleet import BME280, DS18B20, FORMATS, Sensor, Sent, 
 from tools.lab.bench.batch.landing import landing
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
-from wire.bulk.column_batch import CONTENT_TYPE, ColumnBatchEncoder
+from wire.bulk.batch_encoder import ColumnBatchEncoder
+from wire.bulk.column_batch import CONTENT_TYPE
 from wire.bulk.property_block import encode_contents, encode_identified_block
 from wire.bulk.publishes import join_publishes, split_publish
 from wire.codec.packets import MQTT_5, Publish, encode

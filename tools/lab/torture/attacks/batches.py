@@ -2,7 +2,8 @@
 
 from tools.lab.torture.attacks.line import connected
 from tools.lab.torture.attacks.peer import EVERYTHING, Peer
-from wire.bulk.column_batch import CONTENT_TYPE, MESSAGES_MAX, ColumnBatchEncoder
+from wire.bulk.batch_encoder import ColumnBatchEncoder
+from wire.bulk.column_batch import CONTENT_TYPE, MESSAGES_MAX
 from wire.codec.packets import MQTT_5, Publish, encode
 from wire.primitives import encode_string
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY

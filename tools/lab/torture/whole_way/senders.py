@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tools.lab.torture.publisher import EPOCH, Publisher
+from wire.bulk.batch_encoder import ColumnBatchEncoder
 from wire.bulk.column_batch import CONTENT_TYPE as BATCH
-from wire.bulk.column_batch import ColumnBatchEncoder
 from wire.properties import CONTENT_TYPE
 from wire.reasons import NO_MATCHING_SUBSCRIBERS
 
