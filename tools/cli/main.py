@@ -56,7 +56,7 @@ COMMANDS = {
         "tools",
     ),
     "bench link": Command(
-        "tools.lab.bench.link.command:link", "Measure throughput and recovery of the serial link.", "gateway"
+        "tools.lab.bench.link.command:link", "Measure throughput and recovery of the serial link.", ""
     ),
     "bench device": Command(
         "tools.lab.bench.device.command:device",

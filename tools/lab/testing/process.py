@@ -185,11 +185,7 @@ class Process:
 
     def cpu_s(self) -> float:
         """Returns the processor time used so far, in seconds. Raises OSError."""
-        return sum(process_times_s(self.pid))
-
-    def user_s(self) -> float:
-        """Returns the processor time used so far by itself, without the kernel's, in seconds. Raises OSError."""
-        return process_times_s(self.pid)[0]
+        return process_cpu_s(self.pid)
 
     @property
     def pid(self) -> int:
@@ -256,11 +252,10 @@ def process_io(pid: int, key: str) -> int:
     return int(dict(line.split(": ") for line in text.splitlines())[key])
 
 
-def process_times_s(pid: int) -> tuple[float, float]:
-    """The processor time that a process has used so far, in seconds: by itself, and by the kernel. Raises OSError."""
+def process_cpu_s(pid: int) -> float:
+    """The processor time that a process has used so far, with the kernel's part, in seconds. Raises OSError."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    tick = os.sysconf("SC_CLK_TCK")
-    return int(fields[11]) / tick, int(fields[12]) / tick
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _environment() -> dict[str, str]:

@@ -53,9 +53,9 @@ class SerialLine:
 
 class PacedLine(SerialLine):
     """A cable at a serial line's real pace, which can flip bits, be unplugged and carry noise. `baud`: bits a second in
-    each direction, ten a byte. One byte in `corrupt` gets a flipped bit; 0 for none."""
+    each direction, ten a byte. One byte in `corrupt` gets a flipped bit."""
 
-    def __init__(self, dice: Dice, baud: int, corrupt: int = 0) -> None:
+    def __init__(self, dice: Dice, baud: int, corrupt: int) -> None:
         super().__init__()
         self.unplugged = False
         self.noisy = False
@@ -97,6 +97,4 @@ class PacedLine(SerialLine):
             return b""
         if self.noisy:
             return self._dice.bytes(len(data))
-        if not self._corrupt:
-            return data
         return bytes([byte if self._dice.roll(self._corrupt) else byte ^ 1 << self._dice.roll(8) for byte in data])

@@ -7,7 +7,7 @@ import pytest
 
 from gateway.message import Message
 from gateway.selectors import parse_selector
-from tools.lab.bench.network import multicast, rates, streams
+from tools.lab.bench.network import rates
 
 needs_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need two cores")
 
@@ -18,18 +18,6 @@ def test_links_routes_and_bridges_are_measured_in_turns(tmp_path: Path) -> None:
     (follow,) = rates.follow(tmp_path / "follow", 0.4)
     assert [figure.bar for figure in [*selectors, follow]] == [None] * 3  # so short a run cannot be judged
     assert all(figure.ours > 100 and (figure.theirs or 0) > 100 for figure in [*selectors, follow])
-
-
-@needs_cores
-def test_real_time_messages_that_are_lost_do_not_stop_their_publisher(tmp_path: Path) -> None:
-    (figure,) = rates.realtime(tmp_path, 0.8)
-    assert figure.ours > 100 and (figure.theirs or 0) > 100
-
-
-@needs_cores
-def test_streams_are_measured_and_one_that_is_stuck_stays_so(tmp_path: Path) -> None:
-    found = list(streams.streams(tmp_path, 0.8))
-    assert len(found) == 3 and all(figure.ours > 100 and (figure.theirs or 0) > 100 for figure in found)
 
 
 def test_a_rate_has_a_goal_only_where_it_is_measured_long_enough() -> None:
@@ -43,16 +31,3 @@ def test_of_ten_orders_one_passes_the_selector_and_all_are_as_long(kind: str) ->
     passing = [selector.passes(Message(one.topic, one.payload, properties=one.properties or {})) for one in orders]
     assert passing == [number % 10 == 0 for number in range(1, 101)]
     assert len({len(one.payload) for one in orders}) == 1
-
-
-@needs_cores
-def test_a_multicast_group_sends_to_fifty_receivers_and_hostile_datagrams_do_nothing(tmp_path: Path) -> None:
-    figures = list(multicast.multicast(tmp_path / "multicast", 0.4, 5000))
-    assert all(figure.ours > 0 for figure in figures[:4])
-    assert [figure.holds for figure in figures[4:]] == [True, True]
-
-
-def test_a_datagram_that_is_accepted_is_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert multicast.hostile(1000)[0] == 0
-    monkeypatch.setattr("wire.multicast.receiver.is_same", lambda one, other: True)
-    assert multicast.hostile(1000)[0] > 0

@@ -13,7 +13,7 @@ from typing import Any
 
 from tools.lab.bench.broker.client import Client, Counter, Poller, Publisher, Subscriber, SubscriberOnce
 from tools.lab.bench.broker.packets import Publishes
-from tools.lab.testing.process import process_times_s
+from tools.lab.testing.process import process_cpu_s
 from wire.codec.packets import MQTT_3_1_1
 
 WARM_UP_S = 0.5
@@ -116,10 +116,10 @@ def _at_full_speed(
 
     fill()
     poller.run(_warm_up_s(task), fill)
-    before, cpu, broker_before = done(), time.process_time(), sum(process_times_s(task.broker))
+    before, cpu, broker_before = done(), time.process_time(), process_cpu_s(task.broker)
     is_done = (lambda: done() >= task.count) if task.count else (lambda: False)
     seconds = poller.run(math.inf if task.count else task.seconds, fill, is_done)
-    cpu, broker_s = time.process_time() - cpu, sum(process_times_s(task.broker)) - broker_before
+    cpu, broker_s = time.process_time() - cpu, process_cpu_s(task.broker) - broker_before
     count, rate = done() - before, (done() - before) / seconds
     result = {"messages": count, "with_warm_up": done(), "rate": rate, "generator_cpu": cpu / seconds}
     return {**result, "broker_us": 1e6 * broker_s / max(count, 1)}

@@ -39,12 +39,12 @@ def gateway(
     more: str = "",
     name: str = "bench",
     rules: str = "",
-    core: int | None = BROKER_CORE,
+    core: int = BROKER_CORE,
     port: int = 0,
 ) -> contextlib.AbstractContextManager[Gateway]:
     """Our gateway on a store in a folder, with more lines of configuration, and access rules if there are any.
 
-    ``core`` is where it runs, None: on any. ``port`` is where it listens, 0: at any free port.
+    ``core`` is where it runs, and ``port`` where it listens, 0: at any free port.
     """
     command = [*_on(core), *(slowed(RUN) if disk_is_slow else RUN)]
     store = INTERVAL.format(interval_ms=interval_ms)
@@ -153,9 +153,9 @@ def _ended(core: int, argv: Sequence[str]) -> tuple[int, list[str]]:
         process.kill()
 
 
-def _on(core: int | None) -> list[str]:
+def _on(core: int) -> list[str]:
     """Returns what runs a command on a core. Raises BenchUnavailable."""
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         raise BenchUnavailable("two cores are needed, one for the broker and one for the generator")
-    return [] if core is None else ["taskset", "-c", str(cores[core])]
+    return ["taskset", "-c", str(cores[core])]

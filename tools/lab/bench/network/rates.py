@@ -22,9 +22,6 @@ PROBES_S, PROBE_EVERY_S = 60.0, 0.01
 JUDGED_S = 4.0  # a rate that is measured for less time has no goal
 LEAST_TIMES_BRIDGE = {"property": 1.5, "json": 1.0}
 LEAST_TIMES_FILTERS = 0.95
-LEAST_TIMES_ASKED = 0.9
-HOPS = 3
-UNLIMITED = 1 << 60
 WINDOW = 2000
 AHEAD_MAX = 4000  # messages that a publisher may be ahead of the subscriber
 SHORT_S, AHEAD_SHORT = 0.5, 1000  # with a shorter measurement, as all of them are waited for behind it
@@ -35,7 +32,6 @@ SELECTORS = {"property": f"region = '{WANTED}'", "json": f"json.region = '{WANTE
 OUTGOING = '[[route.outgoing]]\ntopic = "{kind}/orders/#"\nselect = "{selector}"\n'
 BRIDGE = "connection next\naddress 127.0.0.1:{port}\ntopic # out 2\ncleansession false\nnotifications false\n"
 FILTERS = '[[route]]\nname = "next"\nbroker = "mqtt://127.0.0.1:{port}"\nfilters = ["route/#"]\n'
-REALTIME = '[[listener]]\nkind = "tcp"\nport = {port}\nrealtime = true\n'
 
 Way = Callable[[float], tuple[int, float]]
 """Publishes for some seconds; returns how many messages were published and came or were held back, and the time."""
@@ -101,24 +97,6 @@ def follow(folder: Path, seconds: float) -> Iterator[Figure]:
     yield Figure(name, "messages/s", mine, other, goal(seconds, LEAST_TIMES_FILTERS * other))
 
 
-def realtime(folder: Path, seconds: float) -> Iterator[Figure]:
-    """Measures real-time messages over three hops, beside messages of QoS 0 for which subscriptions ask."""
-    ports, at = [free_port() for _ in range(HOPS + 1)], [free_port() for _ in range(HOPS + 1)]
-    nodes = []
-    for number, port in enumerate(ports):
-        tables = [link(f"G{number - 1}", at[number - 1])] if number else []
-        nodes.append(node(folder, f"G{number}", *tables, REALTIME.format(port=port), port=at[number], core=number % 2))
-    with ExitStack() as stack:
-        start_together(stack, *nodes)
-        ways = [
-            _way(stack, places[0], places[-1], kind, Publishes(_topic(kind), 0, SIZE), subscriber_qos=0, qos=0)
-            for kind, places in (("flooded", ports), ("asked", at))
-        ]
-        mine, other = in_turns(seconds, *ways)
-    name = f"real-time messages over {HOPS} hops, beside the same of QoS 0 with subscriptions"
-    yield Figure(name, "messages/s", mine, other, goal(seconds, LEAST_TIMES_ASKED * other))
-
-
 def goal(seconds: float, bar: float) -> float | None:
     """Returns the goal of a rate, None if that is measured for too short a time to be judged."""
     return bar if seconds >= JUDGED_S else None
@@ -154,16 +132,14 @@ def _way(
     publishes: Publishes,
     *,
     subscriber_qos: int,
-    qos: int = 1,
     passes_every: int = 1,
 ) -> Way:
-    """From a publisher of QoS ``qos`` to a subscriber at another broker's port, by topics of this kind."""
-    topic_filter = f"{kind}/#"
-    asyncio.run(_linked(port, behind, f"{kind}/probe", qos))
+    """From a publisher of QoS 1 to a subscriber at another broker's port, by topics of this kind."""
+    asyncio.run(_linked(port, behind, f"{kind}/probe"))
     subscriber = (Subscriber if subscriber_qos else Counter)(behind, f"bench-to-{kind}", MQTT_5)
     stack.callback(subscriber.close)
-    subscriber.subscribe(topic_filter, qos=subscriber_qos)
-    publisher = Publisher(port, f"bench-{kind}", publishes, qos, WINDOW if qos else UNLIMITED, MQTT_5)
+    subscriber.subscribe(f"{kind}/#", qos=subscriber_qos)
+    publisher = Publisher(port, f"bench-{kind}", publishes, 1, WINDOW, MQTT_5)
     stack.callback(publisher.close)
     poller = Poller([publisher, subscriber])
 
@@ -201,7 +177,7 @@ def _quiet(subscriber: Subscriber, has_all: Callable[[], bool]) -> Callable[[], 
     return is_quiet
 
 
-async def _linked(port: int, behind: int, topic: str, qos: int) -> None:
+async def _linked(port: int, behind: int, topic: str) -> None:
     """Returns when what is published at one port comes to a subscriber at the other one, and nothing is on its way.
     Raises BenchUnavailable."""
     options = {"clean_start": True, "session_expiry_s": 0, "keep_alive_s": 0}
@@ -213,10 +189,7 @@ async def _linked(port: int, behind: int, topic: str, qos: int) -> None:
         async with asyncio.timeout(PROBES_S):
             while not coming.done():
                 number += 1
-                if qos:
-                    await probing.publish(topic, b"%d" % number)
-                else:
-                    probing.send(topic, b"%d" % number, qos=0)
+                await probing.publish(topic, b"%d" % number)
                 await asyncio.wait([coming], timeout=PROBE_EVERY_S)
             while bytes((await coming).payload) != b"%d" % number:
                 coming = asyncio.create_task(probed.receive())

@@ -24,6 +24,7 @@ DEVICE_QOS = {"north-board": 1, "south-board": 2}
 DEVICE_SHARE = 100  # one reading in 100 is a device's, if its line is fast enough for it
 DEVICE_RATE = 20  # readings a second that a device is asked for; it makes more
 SERIAL_BAUD = 115_200
+SERIAL_ERRORS = 12_500  # one byte in this number has a wrong bit
 SAMPLING_INTERVAL_MS = 100
 LIMITED_AGE_S = 2
 LIMITED_MESSAGES = 40
@@ -104,7 +105,9 @@ class WholeWay(Site):
         self._ports = ports
         self.links = {kind.name: NetworkLink("127.0.0.1", ports[kind.broker]) for kind in KINDS}
         self.links |= {name: NetworkLink("127.0.0.1", self.central.port) for name in (*ROUTES, *LANDERS)}
-        self.lines = {name: PacedLine(Dice(seed + place), SERIAL_BAUD) for place, name in enumerate(DEVICE_QOS)}
+        self.lines = {
+            name: PacedLine(Dice(seed + place), SERIAL_BAUD, SERIAL_ERRORS) for place, name in enumerate(DEVICE_QOS)
+        }
         self.processes = {CENTRAL: self.central}
         self._stopped: set[str] = set()
         self._device_readings = max(20, min(readings // DEVICE_SHARE, int(flow_s * DEVICE_RATE)))

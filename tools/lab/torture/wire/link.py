@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tools.lab.bench.link.stream import Check, piece
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
 from tools.lab.sim.virtual_line import Dice, VirtualCable
+from tools.lab.torture.wire.stream import Check, piece
 from wire.link import Link, LinkData, LinkUp
 
 RUN_MS = 4_000
