@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.device.duty_cycle import run, table
 from tools.cli.paths import source_root
-from tools.lab.bench.device.duty_cycle import run, table
 
 PAGE = source_root() / "docs/explanation/duty-cycle.md"
 

@@ -9,7 +9,7 @@ from device.ports.uart import Uart
 from tests.device.firmware import seqs
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.scripted_broker import ScriptedBroker
-from tools.lab.testing.nor import Operation
+from tools.lab.sim.nor import Operation
 from wire.connection.server import ServerConnection
 from wire.link import Link, LinkData, LinkDown, LinkUp
 

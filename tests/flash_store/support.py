@@ -3,7 +3,7 @@
 from typing import Any
 
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 
 def formatted(granule: int = 16, sector_size: int = 512, sector_count: int = 8) -> NorFlash:

@@ -15,7 +15,7 @@ from flash_store.log import Log
 from tests.micropython.runner import compile_package
 from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 PROGRAM = str(Path(__file__).with_name("backlog.py"))
 SECTORS = 64

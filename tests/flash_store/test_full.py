@@ -9,7 +9,7 @@ import pytest
 from flash_store.errors import StoreFull
 from flash_store.incoming import Incoming
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash, Operation, PowerCut
+from tools.lab.sim.nor import NorFlash, Operation, PowerCut
 
 GEOMETRIES = [(8, 512, 6), (16, 512, 8), (32, 512, 8), (64, 1024, 6), (256, 4096, 6)]
 LENGTHS = [(1, 30), (60, 61), (1, 160), (150, 160)]

@@ -8,7 +8,7 @@ from flash_store.errors import StoreFull
 from flash_store.log import Log
 from tests.flash_store.support import formatted, ids, mounted
 from tests.flash_store.workload import payload_of
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 
 
 def append_for_ever(log: Log) -> None:

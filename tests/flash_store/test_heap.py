@@ -10,7 +10,7 @@ from flash_store.errors import HeapFull, StoreFull
 from flash_store.ids import Ids
 from flash_store.log import Log
 from tests.flash_store.support import payloads
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 SECTOR_SIZE, SECTORS, GRANULE = 512, 8, 16
 

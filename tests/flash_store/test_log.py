@@ -14,7 +14,7 @@ from flash_store.log import Log, packet_identifier
 from flash_store.mount import Mount
 from flash_store.sector import read_open
 from tests.flash_store.workload import Model, Workload
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 
 EPOCH = 0x12345678
 GRANULES = [8, 16, 32, 256]

@@ -9,7 +9,7 @@ import pytest
 from flash_store.flash import Flash
 from flash_store.log import Log
 from flash_store.sector import read_free
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 IMAGES = sorted(Path(__file__).with_name("images").glob("version-1-*.json"))
 

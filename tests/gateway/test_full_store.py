@@ -8,10 +8,9 @@ import pytest
 
 from gateway.store import MESSAGES, disk
 from gateway.store.tables import drops
-from tests.gateway.steps import publish_numbers
+from tests.gateway.steps import away, code_of, limited, publish_numbers, received
 from tests.gateway.store.support import stored
-from tests.gateway.support import Client, until
-from tests.gateway.test_limits import away, code_of, connected, limited, received
+from tests.gateway.support import Client, connected, until
 from wire.codec.packets import Puback
 from wire.reasons import QUOTA_EXCEEDED
 

@@ -26,10 +26,6 @@ class BrokerSession:
     filters: list[str] = field(default_factory=list)
 
 
-class LineCut(Exception):
-    """The connection carries no more bytes."""
-
-
 @dataclass
 class ModelBroker:
     """Serves one client at a time, with any client identifier.

@@ -9,8 +9,8 @@ import typer
 
 from cloud import LanderReplaced, LanderRunning, LandingFailed, land
 from tools.cli.failure import fail, failing_on, say
-from tools.cli.folders import LANDING_DEFAULT
 from tools.cli.paths import state_directory
+from tools.cli.tables.folders import LANDING_DEFAULT
 
 app = typer.Typer(add_completion=False)
 

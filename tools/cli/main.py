@@ -43,7 +43,7 @@ COMMANDS = {
         "Run the whole system here, break it, and count the readings in its tables.",
         "tools",
     ),
-    "query": Command("tools.cli.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
+    "query": Command("tools.cli.tables.query:query", "Print rows of the tables that an SQL query selects.", "cloud"),
     "replay": Command("tools.cli.replay:replay", "Publish the rows of a CSV file as readings of a device.", ""),
     "test": Command("tools.cli.testing:app", "Run Holdfast's own style checks and tests (from a checkout).", "dev"),
     "check broker": Command("tools.lab.check.broker:broker", "Check any broker against MQTT 3.1.1 and 5.0.", ""),
@@ -225,7 +225,7 @@ COMMANDS = {
         "tools.cli.uplink.carry:import_file", "Store the messages of a file that was exported.", "gateway"
     ),
     "lander run": Command("tools.cli.lander:app", "Run a lander.", "cloud"),
-    "cloud ingest": Command("tools.cli.ingest:app", "Bring new landing files into the tables.", "cloud"),
+    "cloud ingest": Command("tools.cli.tables.ingest:app", "Bring new landing files into the tables.", "cloud"),
     "cloud report": Command("tools.cli.report.command:report", "Write one HTML page about the tables.", "cloud"),
     "cloud requarantine": Command(
         "tools.cli.tables.requarantine:requarantine_messages", "Decode what is in quarantine again.", "cloud"

@@ -11,7 +11,7 @@ from flash_store.errors import StoreFull
 from flash_store.incoming import Incoming
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.scripted_broker import ScriptedBroker, silent
-from tools.lab.testing.nor import PowerCut
+from tools.lab.sim.nor import PowerCut
 from wire.codec.packets import Publish, Subscribe
 from wire.codec.subscribe import NO_LOCAL, RETAIN_NEVER
 from wire.properties import CORRELATION_DATA, RESPONSE_TOPIC

@@ -16,7 +16,7 @@ import pytest
 from flash_store.errors import StoreFull
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
-from tools.lab.testing.nor import PowerCut
+from tools.lab.sim.nor import PowerCut
 from wire.codec.packets import Publish
 
 LIVES = 12

@@ -15,7 +15,7 @@ from flash_store.log import Log
 from tests.device.mqtt.publishing import TOPIC, arrived, drain, fill_heap, gaps, publish, rest, start
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
-from tools.lab.testing.nor import NorFlash, PowerCut
+from tools.lab.sim.nor import NorFlash, PowerCut
 from wire.codec.packets import Publish
 from wire.properties import MAXIMUM_PACKET_SIZE, RETAIN_AVAILABLE
 

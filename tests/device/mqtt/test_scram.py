@@ -10,7 +10,7 @@ import pytest
 from device.mqtt.scram import Derivation, Scram, hmac
 from flash_store.log import Log
 from gateway.auth.scram import ScramExchange, ScramKeys, make_keys
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 from wire.errors import RemoteProtocolError
 
 PASSWORD = "correct horse, battery=staple"

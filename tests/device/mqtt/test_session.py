@@ -9,7 +9,7 @@ from flash_store.incoming import Incoming
 from tests.device.mqtt.publishing import arrived, drain, gaps, origins, publish, rest, start
 from tests.device.mqtt.virtual import VirtualBoard
 from tests.support.model_broker import ModelBroker
-from tools.lab.testing.nor import PowerCut
+from tools.lab.sim.nor import PowerCut
 from wire.codec.packets import Publish
 
 

@@ -10,7 +10,7 @@ from device.device import Device
 from device.ports import Down, Up
 from tests.support.model_broker import ModelBroker
 from tests.support.scripted_broker import ScriptedBroker
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 from wire.codec.packets import Publish
 from wire.connection.server import ServerConnection
 from wire.errors import Closed

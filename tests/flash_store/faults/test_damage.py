@@ -7,7 +7,7 @@ import pytest
 
 from flash_store.log import Log
 from tests.flash_store.support import formatted, ids, mounted
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 SECTOR_SIZE, GRANULE, SECTORS = 512, 16, 12
 OPEN_AT, RECORDS_AT = 16, 48

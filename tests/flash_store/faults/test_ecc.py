@@ -8,7 +8,7 @@ from flash_store.flash import Flash
 from flash_store.log import Log
 from flash_store.record import mended, seed
 from tests.flash_store.support import mounted, payloads
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 SECTOR_SIZE = 512
 

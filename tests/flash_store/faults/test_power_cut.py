@@ -7,7 +7,7 @@ import pytest
 from flash_store.errors import StoreCorrupt
 from flash_store.log import Log, is_blank
 from tests.flash_store.workload import Model, Workload
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 
 EPOCH = 0x12345678
 SECTORS = 8

@@ -6,7 +6,7 @@ from flash_store import record
 from flash_store.log import Log
 from flash_store.sector import Open, encode_open
 from tests.flash_store.support import formatted, mounted
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 
 SECTOR_SIZE, GRANULE = 512, 16
 FIRST_USED = SECTOR_SIZE  # the first mount opens sector 1

@@ -7,7 +7,7 @@ import pytest
 
 from flash_store.errors import StoreCorrupt, StoreFull
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 SECTOR_SIZE, SECTORS, GRANULE = 512, 12, 16
 APPENDS = 1500

@@ -8,11 +8,11 @@ import typer
 
 from cloud import BadQuery, NoTables, OpenTables
 from tools.cli.failure import failing_on
-from tools.cli.folders import TablesFolder, without_options
 from tools.cli.output import write_whole
 from tools.cli.paths import state_directory
 from tools.cli.report.figures import read_figures
 from tools.cli.report.page import render
+from tools.cli.tables.folders import TablesFolder, without_options
 
 COMMAND = "cloud report"
 

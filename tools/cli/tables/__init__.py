@@ -1,1 +1,1 @@
-"""Commands that look after the tables."""
+"""Commands that fill the tables, ask them and look after them."""

@@ -7,7 +7,8 @@ import typer
 
 from cloud import JobRunning, NewerTables, NoTables, SparkMissing, Upkeep, maintain, open_session
 from tools.cli.failure import failing_on
-from tools.cli.folders import (
+from tools.cli.paths import cache_directory
+from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     AsJson,
     LandingFolder,
@@ -17,7 +18,6 @@ from tools.cli.folders import (
     find_folders,
     parse_settings,
 )
-from tools.cli.paths import cache_directory
 
 COMMAND = "cloud maintain"
 

@@ -14,7 +14,8 @@ from cloud import (
     rebuild,
 )
 from tools.cli.failure import failing_on
-from tools.cli.folders import (
+from tools.cli.paths import cache_directory
+from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     AsJson,
     Decoders,
@@ -25,8 +26,7 @@ from tools.cli.folders import (
     find_folders,
     parse_settings,
 )
-from tools.cli.ingest import sentence, tell
-from tools.cli.paths import cache_directory
+from tools.cli.tables.ingest import sentence, tell
 
 COMMAND = "cloud rebuild"
 

@@ -17,7 +17,8 @@ from cloud import (
     requarantine,
 )
 from tools.cli.failure import failing_on
-from tools.cli.folders import (
+from tools.cli.paths import cache_directory
+from tools.cli.tables.folders import (
     LANDING_DEFAULT,
     MASTER_DEFAULT,
     AsJson,
@@ -29,8 +30,7 @@ from tools.cli.folders import (
     parse_place,
     parse_settings,
 )
-from tools.cli.ingest import tell
-from tools.cli.paths import cache_directory
+from tools.cli.tables.ingest import tell
 
 COMMAND = "cloud requarantine"
 

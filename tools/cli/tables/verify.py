@@ -9,7 +9,8 @@ import typer
 from cloud import Check, JobRunning, NewerTables, NoTables, OlderTables, SparkMissing, open_session, verify
 from tools.cli.columns import columns, printable
 from tools.cli.failure import failing_on
-from tools.cli.folders import (
+from tools.cli.paths import cache_directory
+from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     LandingFolder,
     Master,
@@ -18,8 +19,7 @@ from tools.cli.folders import (
     find_folders,
     parse_settings,
 )
-from tools.cli.interval import parse_interval
-from tools.cli.paths import cache_directory
+from tools.cli.tables.interval import parse_interval
 
 COMMAND = "cloud verify"
 UNPROVED = 3

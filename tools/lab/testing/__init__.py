@@ -1,1 +1,1 @@
-"""What tests and the laboratory share: processes, lines, clients, certificates and simulated flash."""
+"""What tests and the laboratory share: processes, lines, clients and certificates."""

@@ -16,7 +16,7 @@ from tests.house.repository import ROOT
 from tests.tools.cli.flash.images import SECTORS, formatted, sector_size_of
 from tools.cli.device.inspect import inspect
 from tools.cli.flash.layout import FREE_SIZE, open_offset
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 SECTOR_SIZE = sector_size_of(16)
 

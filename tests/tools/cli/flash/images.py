@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from flash_store.log import Log
 from tests.flash_store.workload import Model, Workload
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 
 SECTORS = 10
 STEPS = 400

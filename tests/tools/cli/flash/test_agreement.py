@@ -14,7 +14,7 @@ from tests.house.repository import ROOT
 from tests.tools.cli.flash.images import LIVES, flash_with, formatted, of_workload, sector_size_of
 from tools.cli.flash.reader import read_store
 from tools.cli.flash.store import DAMAGED, TORN, NoStore, Store
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 
 Life = Callable[[NorFlash, int], Iterator[bytes]]
 OLD_IMAGES = sorted((ROOT / "tests/flash_store/images").glob("version-1-*.json"))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.house.repository import ROOT
+from tests.support.command import holdfast
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process
 
@@ -77,3 +78,17 @@ def publish(port: int, *arguments: str) -> int:
 def check(*arguments: str, wrapper: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     argv = [*wrapper, *HOLDFAST, *arguments]
     return subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+
+def refused(*arguments: str) -> str:
+    """What a command says that ends with 2."""
+    done = holdfast(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    return done.stderr
+
+
+def refused_start(config: Path, *, wrapper: tuple[str, ...] = (), code: int = 2) -> str:
+    """What the process of a gateway says that ends with a code before it is ready."""
+    done = check("gateway", "run", "--config", str(config), wrapper=wrapper)
+    assert (done.returncode, done.stdout) == (code, "")
+    return done.stderr

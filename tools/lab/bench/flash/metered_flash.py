@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flash_store.sector import records_offset
-from tools.lab.testing.nor import NorFlash, Operation
+from tools.lab.sim.nor import NorFlash, Operation
 
 SECTOR_SIZE = 4096
 

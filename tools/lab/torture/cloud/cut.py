@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 SAVED_BYTES = 1 << 20
-_READ_ONLY = os.O_RDONLY
 _NAMING = ("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir")
 
 

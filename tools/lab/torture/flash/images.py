@@ -8,7 +8,7 @@ from functools import partial
 from flash_store.errors import StoreCorrupt, StoreError
 from flash_store.incoming import Incoming
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 from tools.lab.torture.flash.model import IDENTIFIERS, KEYS, expect
 from tools.lab.torture.flash.power import Torture
 from tools.lab.torture.flash.workload import EPOCH, SCENARIOS, Scenario, Workload

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from flash_store.errors import StoreError
-from tools.lab.testing.nor import NorFlash, Operation, PowerCut
+from tools.lab.sim.nor import NorFlash, Operation, PowerCut
 from tools.lab.torture.flash.model import Broken, Model, expect
 from tools.lab.torture.flash.workload import SCENARIOS, Scenario, Workload
 

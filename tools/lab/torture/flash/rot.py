@@ -9,7 +9,7 @@ from functools import partial
 from flash_store import record
 from flash_store.incoming import Incoming
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 from tools.lab.torture.flash.images import STORES, Original, originals
 from tools.lab.torture.flash.model import IDENTIFIERS, KEYS, expect
 from tools.lab.torture.flash.power import Torture

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from flash_store.errors import StoreFull
 from flash_store.incoming import Incoming
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 from tools.lab.torture.flash.model import ACK_BATCH, IDENTIFIERS, KEYS, Broken, Message, Model, expect
 
 EPOCH = 0x12345678

@@ -22,7 +22,8 @@ from cloud import (
     open_session,
 )
 from tools.cli.failure import complain, fail, failing_on, say
-from tools.cli.folders import (
+from tools.cli.paths import cache_directory
+from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     AsJson,
     Decoders,
@@ -33,8 +34,7 @@ from tools.cli.folders import (
     find_folders,
     parse_settings,
 )
-from tools.cli.interval import parse_interval, wait_s
-from tools.cli.paths import cache_directory
+from tools.cli.tables.interval import parse_interval, wait_s
 
 COMMAND = "cloud ingest"
 

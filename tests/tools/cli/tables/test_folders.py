@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from tools.cli.folders import parse_settings
+from tools.cli.tables.folders import parse_settings
 
 
 def test_setting_is_a_key_of_spark_and_a_value() -> None:

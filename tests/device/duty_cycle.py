@@ -1,6 +1,6 @@
 """The cost of a duty cycle: runs the firmware over days of simulated time on a simulated board.
 
-`python -m tools.lab.bench.device.duty_cycle` prints a Markdown table, which docs/explanation/duty-cycle.md shows.
+`python -m tests.device.duty_cycle` prints a Markdown table, which docs/explanation/duty-cycle.md shows.
 """
 
 import sys
@@ -14,7 +14,7 @@ from device.config import Config
 from device.ports import Down, Up
 from device.sleeper import Sleeper, decode_slept
 from flash_store.log import Log
-from tools.lab.testing.nor import NorFlash
+from tools.lab.sim.nor import NorFlash
 from wire.codec.packets import Connect, Publish
 from wire.connection.server import ServerConnection
 from wire.properties import USER_PROPERTY

@@ -23,9 +23,9 @@ from rich.table import Table
 from cloud import BadQuery, NoTables, OpenTables, Result, SparkMissing, has_tables, view_names
 from tools.cli.columns import printable
 from tools.cli.failure import fail, failing_on
-from tools.cli.folders import TablesFolder, without_options
-from tools.cli.interval import parse_interval
 from tools.cli.paths import cache_directory, demo_directory, state_directory
+from tools.cli.tables.folders import TablesFolder, without_options
+from tools.cli.tables.interval import parse_interval
 
 _PIPE_WIDTH = 100_000
 _PLOT_COLUMNS, _PLOT_LINES = 100, 20
@@ -162,7 +162,7 @@ def _print_csv(result: Result) -> None:
 
 
 def _print_plot(result: Result) -> None:
-    from tools.cli.plot import NoPlot, plot  # plotext would make every query a quarter of a second longer
+    from tools.cli.tables.plot import NoPlot, plot  # plotext would make every query a quarter of a second longer
 
     width, height = get_terminal_size((_PLOT_COLUMNS, _PLOT_LINES))
     with failing_on(NoPlot, command="query"):

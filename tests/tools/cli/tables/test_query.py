@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from cloud import ingest, open_views, select
 from cloud.tables.schema import LEDGER, TABLES
 from tests.cloud.messages import land, row
-from tools.cli.query import query
+from tools.cli.tables.query import query
 
 ENGINES = pytest.mark.parametrize("engine", [[], ["--spark"]], ids=["duckdb", "spark"])
 

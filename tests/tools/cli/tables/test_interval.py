@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from tools.cli.interval import parse_interval, wait_s
+from tools.cli.tables.interval import parse_interval, wait_s
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("0.5s", 0.5), ("5m", 300), ("1h", 3600)])

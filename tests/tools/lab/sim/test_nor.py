@@ -3,7 +3,7 @@
 import pytest
 
 from flash_store.errors import DeviceFailed
-from tools.lab.testing.nor import NorFlash, Operation, PowerCut
+from tools.lab.sim.nor import NorFlash, Operation, PowerCut
 
 SIZE = 512
 GRANULE = 16

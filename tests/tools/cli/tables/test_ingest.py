@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from cloud import Report
 from cloud.tables.plan import SetAside
 from tests.cloud.messages import land, row
-from tools.cli.ingest import app
+from tools.cli.tables.ingest import app
 
 
 @pytest.fixture
@@ -81,8 +81,8 @@ def test_job_that_runs_tells_a_fault_once_and_nothing_of_runs_that_found_nothing
             raise outcome
         return outcome or empty
 
-    monkeypatch.setattr("tools.cli.ingest.ingest", run)
-    monkeypatch.setattr("tools.cli.ingest.open_session", lambda *_, **__: None)
+    monkeypatch.setattr("tools.cli.tables.ingest.ingest", run)
+    monkeypatch.setattr("tools.cli.tables.ingest.open_session", lambda *_, **__: None)
     try:
         folders = ["--landing", str(landing), "--tables", str(tmp_path / "tables")]
         ended = CliRunner().invoke(app, [*folders, "--every", "0.001s"])

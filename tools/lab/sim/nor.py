@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from flash_store.block_device import IOCTL_BLOCK_COUNT, IOCTL_BLOCK_ERASE, IOCTL_BLOCK_SIZE
 from flash_store.errors import DeviceFailed
-from tools.lab.testing.nor_cells import Cells
+from tools.lab.sim.nor_cells import Cells
 
 PAGE_SIZE = 256
 PROGRAM_US = 700  # of a page
