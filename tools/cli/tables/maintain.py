@@ -5,9 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from cloud import JobRunning, NewerTables, NoTables, SparkMissing, Upkeep, maintain, open_session
-from tools.cli.failure import failing_on
-from tools.cli.paths import cache_directory
+from cloud import Upkeep, maintain
 from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     AsJson,
@@ -16,8 +14,8 @@ from tools.cli.tables.folders import (
     Settings,
     TablesFolder,
     find_folders,
-    parse_settings,
 )
+from tools.cli.tables.session import session
 
 COMMAND = "cloud maintain"
 
@@ -39,9 +37,7 @@ def maintain_tables(
 ) -> None:
     """Make large files of small ones, delete files that are no longer needed, and forget devices."""
     landed, folder = find_folders(landing, tables)
-    settings = parse_settings(conf)
-    with failing_on(SparkMissing, JobRunning, NewerTables, NoTables, OSError, command=COMMAND):
-        open_session(cache_directory(), master=master, settings=settings)
+    with session(COMMAND, master, conf):
         done = maintain(None, landed, folder, landing_days=landing_days, devices=forget or [])
     print(msgspec.json.encode(done).decode() if as_json else _sentences(done))
 

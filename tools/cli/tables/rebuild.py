@@ -2,19 +2,7 @@
 
 import typer
 
-from cloud import (
-    BadDecoder,
-    CannotRebuild,
-    JobRunning,
-    LedgerLost,
-    NewerTables,
-    ProofFailed,
-    SparkMissing,
-    open_session,
-    rebuild,
-)
-from tools.cli.failure import failing_on
-from tools.cli.paths import cache_directory
+from cloud import rebuild
 from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     AsJson,
@@ -24,9 +12,9 @@ from tools.cli.tables.folders import (
     Settings,
     TablesFolder,
     find_folders,
-    parse_settings,
 )
 from tools.cli.tables.ingest import sentence, tell
+from tools.cli.tables.session import session
 
 COMMAND = "cloud rebuild"
 
@@ -41,12 +29,7 @@ def rebuild_tables(
 ) -> None:
     """Make all tables anew from the landing files. The old ones are kept beside them."""
     landed, folder = find_folders(landing, tables)
-    settings = parse_settings(conf)
-    with (
-        failing_on(SparkMissing, JobRunning, NewerTables, BadDecoder, CannotRebuild, OSError, command=COMMAND),
-        failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
-    ):
-        open_session(cache_directory(), master=master, settings=settings)
+    with session(COMMAND, master, conf):
         report = rebuild(None, landed, folder, decoders=decoder or [])
     if not tell(COMMAND, report, sentence(report), as_json):
         raise typer.Exit(1)

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cloud import Check, JobRunning, NewerTables, NoTables, OlderTables, SparkMissing, open_session, verify
+from cloud import Check, verify
 from tools.cli.columns import columns, printable
-from tools.cli.failure import failing_on
-from tools.cli.paths import cache_directory
 from tools.cli.tables.folders import (
     MASTER_DEFAULT,
     LandingFolder,
@@ -17,9 +15,9 @@ from tools.cli.tables.folders import (
     Settings,
     TablesFolder,
     find_folders,
-    parse_settings,
 )
 from tools.cli.tables.interval import parse_interval
+from tools.cli.tables.session import session
 
 COMMAND = "cloud verify"
 UNPROVED = 3
@@ -49,9 +47,7 @@ def verify_tables(
     Ends with 3 if nothing is wrong, and data files have no digest.
     """
     landed, folder = find_folders(landing, tables)
-    settings = parse_settings(conf)
-    with failing_on(SparkMissing, JobRunning, NewerTables, OlderTables, NoTables, OSError, command=COMMAND):
-        open_session(cache_directory(), master=master, settings=settings)
+    with session(COMMAND, master, conf):
         checks = verify(None, landed, folder, fresh_s=fresh, full=full, seal=seal)
     failed = [check for check in checks if not check.holds]
     unproved = sum(check.faults for check in failed if check.is_unproved)

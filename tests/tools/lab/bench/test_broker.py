@@ -64,7 +64,7 @@ def test_what_the_generator_counts_is_in_the_store(tmp_path: Path) -> None:
 
 
 @needs_two_cores
-@pytest.mark.parametrize("start", [mosquitto, bare_server])
+@pytest.mark.parametrize("start", [mosquitto, lambda _folder: bare_server()])
 def test_the_others_are_measured_by_the_same_generator(tmp_path: Path, start: object) -> None:
     assert shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin:" + os.environ["PATH"])
     with start(tmp_path) as other:  # type: ignore[operator]

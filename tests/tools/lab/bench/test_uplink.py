@@ -11,12 +11,17 @@ from tools.lab.bench.uplink.command import (
     LIVE_RATE,
     beside_bridge,
     drain,
-    drain_live_first,
     waiting,
 )
 from tools.lab.bench.uplink.landed import landed
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="the benchmarks need two cores")
+
+
+@pytest.fixture(autouse=True)
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh messages are timed for a second at a time."""
+    monkeypatch.setattr("tools.lab.bench.uplink.command.LIVE_PIECE_S", 0.6)
 
 
 def test_a_route_is_measured_beside_the_bridge(tmp_path: Path) -> None:
@@ -33,11 +38,12 @@ def test_readings_in_batches_are_measured_until_they_are_landed(tmp_path: Path) 
 
 
 def test_a_backlog_drains_while_messages_come(tmp_path: Path) -> None:
-    assert drain(tmp_path, 5_000).ours > LIVE_RATE
+    (rate,) = drain(tmp_path, 5_000, "strict")
+    assert rate.ours > LIVE_RATE
 
 
 def test_a_backlog_drains_behind_fresh_messages_and_these_are_timed(tmp_path: Path) -> None:
-    rate, p99 = drain_live_first(tmp_path, 5_000)
+    rate, p99 = drain(tmp_path, 5_000, "live_first")
     assert rate.ours > 0
     assert p99.ours > 0 and p99.bar == 1000 and p99.at_most
 

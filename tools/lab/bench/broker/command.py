@@ -3,7 +3,6 @@
 import functools
 import itertools
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -12,13 +11,12 @@ from typing import Annotated, Any
 
 import typer
 
-from tools.cli.failure import failing_on
 from tools.lab import strace
 from tools.lab.bench.broker.disk import paced_syncs_s, sync_s
 from tools.lab.bench.broker.processes import (
-    BenchUnavailable,
     Generator,
     bare_server,
+    bench_folder,
     gateway,
     load,
     mosquitto,
@@ -47,22 +45,16 @@ def broker(
 ) -> None:
     """Measure publishes per second that the gateway and mosquitto acknowledge. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with (
-        failing_on(BenchUnavailable, command="bench broker"),
-        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
-        ExitStack() as stack,
-    ):
-        figures = list(_figures(Path(folder), stack, seconds))
+    with bench_folder("bench broker") as folder, ExitStack() as stack:
+        figures = list(_figures(folder, stack, seconds))
     end_bench("broker", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:
-    for name in ("ours", "memory", "autosave", "bare"):
-        (folder / name).mkdir()
     ours = stack.enter_context(gateway(folder / "ours"))
     memory = stack.enter_context(mosquitto(folder / "memory"))
     autosave = stack.enter_context(mosquitto(folder / "autosave", autosave=True))
-    bare = stack.enter_context(bare_server(folder / "bare"))
+    bare = stack.enter_context(bare_server())
     generator = Generator(ours)
     for qos in (1, 2):
         for publishers in PUBLISHERS:
@@ -135,7 +127,6 @@ def _on_a_slow_disk(bare: Server, generator: Generator, folder: Path, seconds: f
     except strace.StraceUnavailable as error:
         print(f"holdfast bench broker: no figures of a slow disk: {error}", file=sys.stderr)
         return
-    (folder / "slow").mkdir()
     with gateway(folder / "slow", disk_is_slow=True) as ours:
         load(ours, window=2000, seconds=1)  # so that its files have the size that they keep
         disk = f"a disk {strace.SLOW_SYNC_MS} ms slower"
@@ -148,8 +139,7 @@ def _latency(generator: Generator, folder: Path, seconds: float) -> Iterator[Fig
     numbers = itertools.count()
 
     def measured(kind: Callable[[Path], AbstractContextManager[Server]], **task: float) -> dict[str, Any]:
-        (place := folder / f"latency-{next(numbers)}").mkdir()
-        with kind(place) as broker:
+        with kind(folder / f"latency-{next(numbers)}") as broker:
             return generator.load(broker, seconds=seconds, is_kept=True, **task)
 
     def at(kind: Callable[[Path], AbstractContextManager[Server]], rate: float) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """``holdfast bench fanout``: messages through the gateway to its subscribers, beside mosquitto in the same run."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tools.cli.failure import failing_on
 from tools.lab.bench.broker.disk import sync_s
-from tools.lab.bench.broker.processes import BenchUnavailable, Generator, gateway, mosquitto
+from tools.lab.bench.broker.processes import Generator, bench_folder, gateway, mosquitto
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from wire.codec.packets import MQTT_3_1_1, MQTT_5
@@ -35,18 +33,12 @@ def fanout(
 ) -> None:
     """Measure messages per second from publisher to subscribers, beside mosquitto. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with (
-        failing_on(BenchUnavailable, command="bench fanout"),
-        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
-        ExitStack() as stack,
-    ):
-        figures = list(_figures(Path(folder), stack, seconds))
+    with bench_folder("bench fanout") as folder, ExitStack() as stack:
+        figures = list(_figures(folder, stack, seconds))
     end_bench("fanout", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, stack: ExitStack, seconds: float) -> Iterator[Figure]:
-    for name in ("ours", "memory"):
-        (folder / name).mkdir()
     ours = stack.enter_context(gateway(folder / "ours"))
     memory = stack.enter_context(mosquitto(folder / "memory"))
     generator = Generator(ours)

@@ -1,6 +1,5 @@
 """``holdfast bench memory``: the gateway's memory when idle, with connections and with stored messages."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Client
-from tools.lab.bench.broker.processes import BenchUnavailable, gateway, load, mosquitto
+from tools.lab.bench.broker.processes import bench_folder, gateway, load, mosquitto
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.process import Server
@@ -30,17 +28,12 @@ def memory(
 ) -> None:
     """Measure the gateway's memory, start-up time and idle CPU. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with (
-        failing_on(BenchUnavailable, command="bench memory"),
-        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
-    ):
-        figures = list(_figures(Path(folder), messages, connections))
+    with bench_folder("bench memory") as folder:
+        figures = list(_figures(folder, messages, connections))
     end_bench("memory", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, messages: int, connections: int) -> Iterator[Figure]:
-    for name in ("ours", "memory"):
-        (folder / name).mkdir()
     with ExitStack() as stack:
         ours = stack.enter_context(gateway(folder / "ours"))
         theirs = stack.enter_context(mosquitto(folder / "memory"))

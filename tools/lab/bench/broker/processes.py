@@ -3,11 +3,13 @@
 import contextlib
 import json
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tools.cli.failure import failing_on
 from tools.lab.bench.broker.load import Task
 from tools.lab.figure import Figure
 from tools.lab.strace import slowed
@@ -31,6 +33,14 @@ class BenchUnavailable(Exception):
     """A benchmark cannot run here; the text says what is missing."""
 
 
+@contextlib.contextmanager
+def bench_folder(command: str, *failures: type[Exception]) -> Iterator[Path]:
+    """Lends an empty folder. Ends the command with 2 if the benchmark cannot run, or for one of the failures."""
+    lost = failing_on(BenchUnavailable, *failures, command=command)
+    with lost, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        yield Path(folder)
+
+
 def gateway(
     folder: Path,
     interval_ms: int = 0,
@@ -42,10 +52,11 @@ def gateway(
     core: int = BROKER_CORE,
     port: int = 0,
 ) -> contextlib.AbstractContextManager[Gateway]:
-    """Our gateway on a store in a folder, with more lines of configuration, and access rules if there are any.
+    """Our gateway on a store in a folder, which it makes, with more configuration, and access rules if there are any.
 
     ``core`` is where it runs, and ``port`` where it listens, 0: at any free port.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     command = [*_on(core), *(slowed(RUN) if disk_is_slow else RUN)]
     store = INTERVAL.format(interval_ms=interval_ms)
     keys: dict[str, Any] = {"name": name, "rules": rules, "store": store, "limits": LIMITS, "port": port}
@@ -55,10 +66,11 @@ def gateway(
 def mosquitto(
     folder: Path, autosave: bool = False, *, core: int = BROKER_CORE, more: str = ""
 ) -> contextlib.AbstractContextManager[Mosquitto]:
-    """Runs mosquitto, in memory or with a store that it writes on every change, with more lines of configuration.
+    """Runs mosquitto in a folder, which it makes, in memory or with a store that it writes on every change.
 
     Raises BenchUnavailable.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     lines = MOSQUITTO + (AUTOSAVE if autosave else "") + more
     try:
         return _running(Mosquitto(folder, lines, is_persistent=autosave, prefix=_on(core)))
@@ -86,11 +98,11 @@ def on_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def bare_server(folder: Path) -> contextlib.AbstractContextManager[Server]:
+def bare_server() -> contextlib.AbstractContextManager[Server]:
     """Runs a server that only acknowledges, to measure the generator's own limit."""
     port = free_port()
     argv = [*_on(BROKER_CORE), *python("tools.lab.bench.broker.bare", str(port))]
-    server = Server("a server that only acknowledges", argv, folder / "output", ready=port)
+    server = Server("a server that only acknowledges", argv, ready=port)
     server.port = port
     return _running(server)
 

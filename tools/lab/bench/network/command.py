@@ -1,16 +1,13 @@
 """``holdfast bench network``: what gateways that subscribe for each other carry, beside mosquitto's bridge."""
 
 import enum
-import tempfile
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tools.cli.failure import failing_on
 from tools.lab.bench.broker.client import Refused
-from tools.lab.bench.broker.processes import BenchUnavailable
+from tools.lab.bench.broker.processes import bench_folder
 from tools.lab.bench.network import rates
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
 from tools.lab.testing.client import UnexpectedEvent
@@ -34,10 +31,6 @@ def network(
     """Measure what a network of gateways carries. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     measures = {Part.SELECTORS: rates.selectors, Part.FOLLOW: rates.follow}
-    with (
-        failing_on(BenchUnavailable, Refused, UnexpectedEvent, OSError, command="bench network"),
-        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
-    ):
-        figures = [figure for one in part or Part for figure in measures[one](Path(folder) / one, seconds)]
-    names = ("gateways", "peer")
-    end_bench("network", figures, time.monotonic() - started, as_json, names, {"title": TITLE})
+    with bench_folder("bench network", Refused, UnexpectedEvent, OSError) as folder:
+        figures = [figure for one in part or Part for figure in measures[one](folder / one, seconds)]
+    end_bench("network", figures, time.monotonic() - started, as_json, ("gateways", "peer"), {"title": TITLE})

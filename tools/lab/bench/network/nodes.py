@@ -20,12 +20,6 @@ name = "{name}"
 """
 
 
-def made(folder: Path) -> Path:
-    """Makes a folder and returns it."""
-    folder.mkdir(parents=True)
-    return folder
-
-
 def link(name: str, port: int) -> str:
     """Returns the table of a route to the neighbour of this name."""
     return LINK.format(name=name, port=port)
@@ -35,7 +29,7 @@ def node(
     folder: Path, name: str, *links: str, core: int = 0, port: int = 0
 ) -> contextlib.AbstractContextManager[Gateway]:
     """Runs a gateway of a network, with the tables of its links; ``port`` is where it listens, 0: at any free port."""
-    return gateway(made(folder / name), more="".join(links), name=name, rules=RULES, core=core, port=port)
+    return gateway(folder / name, more="".join(links), name=name, rules=RULES, core=core, port=port)
 
 
 def start_together(stack: ExitStack, *nodes: contextlib.AbstractContextManager[Gateway]) -> list[Gateway]:

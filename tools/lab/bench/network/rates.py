@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.lab.bench.broker.client import Counter, Poller, Publisher, Subscriber
 from tools.lab.bench.broker.packets import IDENTIFIERS, Publishes, payload
 from tools.lab.bench.broker.processes import GENERATOR_CORE, BenchUnavailable, mosquitto, on_core
-from tools.lab.bench.network.nodes import link, made, node, start_together
+from tools.lab.bench.network.nodes import link, node, start_together
 from tools.lab.figure import Figure
 from tools.lab.testing.client import Client
 from tools.lab.testing.ports import free_port
@@ -115,8 +115,8 @@ def in_turns(seconds: float, *ways: Way) -> list[float]:
 
 def bridged(stack: ExitStack, folder: Path) -> tuple[int, int]:
     """Runs a mosquitto with a bridge to another one, both of which keep all in memory; returns the ports of both."""
-    beyond = stack.enter_context(mosquitto(made(folder / "beyond"), core=GENERATOR_CORE))
-    bridge = stack.enter_context(mosquitto(made(folder / "bridge"), more=BRIDGE.format(port=beyond.port)))
+    beyond = stack.enter_context(mosquitto(folder / "beyond", core=GENERATOR_CORE))
+    bridge = stack.enter_context(mosquitto(folder / "bridge", more=BRIDGE.format(port=beyond.port)))
     return bridge.port, beyond.port
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tools.cli.failure import failing_on
 from tools.lab.bench.batch.fleet import BME280, DS18B20
 from tools.lab.bench.broker.client import Counter, Poller, Publisher
 from tools.lab.bench.broker.packets import Publishes
@@ -20,6 +18,7 @@ from tools.lab.bench.broker.processes import (
     GENERATOR_CORE,
     BenchUnavailable,
     Generator,
+    bench_folder,
     gateway,
     load,
     mosquitto,
@@ -45,6 +44,7 @@ LANDED_SHARE = 2  # half as many messages as those of the backlog go in batches,
 DEADLINE_S = 900.0
 SIZE = 100
 BACKLOG = "bench-backlog"
+STRICT, LIVE_FIRST = "strict", "live_first"
 # A bridge does not wait for a subscriber either; the generator's may come after the first messages.
 ROUTE = '[[route]]\nname = "{name}"\nbroker = "mqtt://127.0.0.1:{port}"\nneeds_subscriber = false\n'
 BRIDGE = "connection next\naddress 127.0.0.1:{port}\ntopic # out 2\ncleansession false\nnotifications false\n"
@@ -60,33 +60,30 @@ def uplink(
 ) -> None:
     """Measure a route's rates, backlog and memory, beside mosquitto's bridge. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with (
-        failing_on(BenchUnavailable, command="bench uplink"),
-        tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder,
-    ):
-        figures = list(_figures(Path(folder), seconds, backlog, messages))
+    with bench_folder("bench uplink") as folder:
+        figures = list(_figures(folder, seconds, backlog, messages))
     end_bench("uplink", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
 
 def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Iterator[Figure]:
     for qos in (1, 2):
-        yield from beside_bridge(_made(folder / f"qos-{qos}"), qos, seconds)
+        yield from beside_bridge(folder / f"qos-{qos}", qos, seconds)
     for sensor in (BME280, DS18B20):
-        yield from landed(_made(folder / f"landed-{len(sensor)}"), sensor, backlog // LANDED_SHARE, WINDOW)
-    yield drain(_made(folder / "drain"), backlog)
-    yield from drain_live_first(_made(folder / "live-first"), backlog)
-    yield from waiting(_made(folder / "waiting"), messages)
+        yield from landed(folder / f"landed-{len(sensor)}", sensor, backlog // LANDED_SHARE, WINDOW)
+    for order in (STRICT, LIVE_FIRST):
+        yield from drain(folder / order, backlog, order)
+    yield from waiting(folder / "waiting", messages)
 
 
 def beside_bridge(folder: Path, qos: int, seconds: float) -> Iterator[Figure]:
     """Measures messages to a next mosquitto, through our route and through a mosquitto's bridge, in turns."""
     with ExitStack() as stack:
-        behind_ours = stack.enter_context(mosquitto(_made(folder / "next"), core=GENERATOR_CORE))
+        behind_ours = stack.enter_context(mosquitto(folder / "next", core=GENERATOR_CORE))
         more = ROUTE.format(name="next", port=behind_ours.port)
-        ours = stack.enter_context(gateway(_made(folder / "ours"), more=more))
-        behind_theirs = stack.enter_context(mosquitto(_made(folder / "beyond"), core=GENERATOR_CORE))
+        ours = stack.enter_context(gateway(folder / "ours", more=more))
+        behind_theirs = stack.enter_context(mosquitto(folder / "beyond", core=GENERATOR_CORE))
         more = BRIDGE.format(port=behind_theirs.port)
-        theirs = stack.enter_context(mosquitto(_made(folder / "theirs"), more=more))
+        theirs = stack.enter_context(mosquitto(folder / "theirs", more=more))
         rates, counts, cpu_s = ({ours: 0.0, theirs: 0.0} for _ in range(3))
         for broker, next_broker in ((theirs, behind_theirs), (ours, behind_ours)) * TURNS:
             before_s = broker.cpu_s()
@@ -101,42 +98,19 @@ def beside_bridge(folder: Path, qos: int, seconds: float) -> Iterator[Figure]:
     yield Figure(f"{name}, processor time for a message", "us", mine, other)
 
 
-def drain(folder: Path, count: int) -> Figure:
-    """Measures how fast a backlog goes on while other messages come. The next broker stands still (SIGSTOP) before."""
-    with (
-        mosquitto(_made(folder / "next"), core=GENERATOR_CORE) as behind,
-        gateway(_made(folder / "ours"), more=ROUTE.format(name="next", port=behind.port)) as ours,
-    ):
-        counter = Counter(behind.port, "bench-counter")
-        counter.subscribe(BACKLOG, qos=0)
-        behind.signal(signal.SIGSTOP)
-        publish(ours, count)
-        live = threading.Thread(target=_load_live, args=(ours, 10.0 + count / LIVE_RATE / LEAST_TIMES_INFLOW))
-        live.start()
-        behind.signal(signal.SIGCONT)
-        poller = Poller([counter])
-        took_s = poller.run(DEADLINE_S, lambda: None, lambda: counter.received >= count)
-        counter.close()
-        left = count - counter.received
-        ours.signal(signal.SIGKILL)  # which ends the live load
-        live.join()
-    if left:
-        raise BenchUnavailable(f"{left} messages of the backlog did not arrive in {DEADLINE_S:g} s")
-    name = f"a backlog of {count:,} that drains while {LIVE_RATE:,}/s come"
-    return Figure(name, "messages/s", count / took_s, None, LEAST_TIMES_INFLOW * LIVE_RATE)
-
-
-def drain_live_first(folder: Path, count: int) -> Iterator[Figure]:
-    """Measures the same with fresh messages first, and how long these take to a subscriber of the next broker."""
+def drain(folder: Path, count: int, order: str) -> Iterator[Figure]:
+    """Measures how fast a backlog goes on while other messages come, and with fresh messages first how long these take
+    to a subscriber of the next broker. The next broker stands still (SIGSTOP) before."""
     with ExitStack() as stack:
-        behind = stack.enter_context(mosquitto(_made(folder / "next"), core=GENERATOR_CORE))
-        more = ROUTE.format(name="next", port=behind.port) + 'order = "live_first"\n'
-        ours = stack.enter_context(gateway(_made(folder / "ours"), more=more))
+        behind = stack.enter_context(mosquitto(folder / "next", core=GENERATOR_CORE))
+        more = ROUTE.format(name="next", port=behind.port) + f'order = "{order}"\n'
+        ours = stack.enter_context(gateway(folder / "ours", more=more))
         counter = Counter(behind.port, "bench-counter")
         counter.subscribe(BACKLOG, qos=0)
         behind.signal(signal.SIGSTOP)
         publish(ours, count)
-        time.sleep(BEHIND_S + 1.5)  # what waits for so long becomes backfill
+        if order == LIVE_FIRST:
+            time.sleep(BEHIND_S + 1.5)  # what waits for so long becomes backfill
         behind.signal(signal.SIGCONT)
         found: list[dict[str, Any]] = []
         has_drained = threading.Event()
@@ -148,11 +122,14 @@ def drain_live_first(folder: Path, count: int) -> Iterator[Figure]:
         live.join()
     if counter.received < count or not found:
         raise BenchUnavailable(f"{count - counter.received} messages of the backlog did not arrive in {DEADLINE_S:g} s")
-    name = f"a backlog of {count:,} behind {LIVE_RATE:,} fresh messages/s"
+    name = f"a backlog of {count:,} that drains while {LIVE_RATE:,}/s come"
+    if order == LIVE_FIRST:
+        name = f"a backlog of {count:,} behind {LIVE_RATE:,} fresh messages/s"
     yield Figure(name, "messages/s", count / took_s, None, LEAST_TIMES_INFLOW * LIVE_RATE)
-    slowest_ms = max(one["p99_ms"] or DEADLINE_S * 1000 for one in found)
-    name = f"{name}, p99 of fresh ones to a subscriber of the next broker"
-    yield Figure(name, "ms", slowest_ms, None, LIVE_P99_MS_MAX, at_most=True)
+    if order == LIVE_FIRST:
+        slowest_ms = max(one["p99_ms"] or DEADLINE_S * 1000 for one in found)
+        name = f"{name}, p99 of fresh ones to a subscriber of the next broker"
+        yield Figure(name, "ms", slowest_ms, None, LIVE_P99_MS_MAX, at_most=True)
 
 
 def waiting(folder: Path, count: int) -> Iterator[Figure]:
@@ -183,19 +160,9 @@ def publish(broker: Server, count: int) -> None:
         raise BenchUnavailable(f"{count} messages were not acknowledged in {DEADLINE_S:g} s")
 
 
-def _load_live(broker: Server, seconds: float) -> None:
-    with contextlib.suppress(BenchUnavailable):  # the gateway ends before it
-        load(broker, rate=LIVE_RATE, window=30_000, seconds=seconds)
-
-
 def _load_live_until(ours: Server, behind: Server, has_ended: threading.Event, found: list[dict[str, Any]]) -> None:
     """Sends fresh messages, piece by piece; notes what each piece measured."""
     with contextlib.suppress(BenchUnavailable):  # without any result the benchmark says so
         while not has_ended.is_set():
             task = {"rate": LIVE_RATE, "window": 30_000, "seconds": LIVE_PIECE_S}
             found.append(load(ours, subscribers=1, next_port=behind.port, **task))
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder

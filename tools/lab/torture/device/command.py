@@ -68,7 +68,7 @@ async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cut
     await broker.up()
     try:
         reader = Reader(broker.port, qos)
-        await asyncio.to_thread(reader.subscribe)
+        await reader.subscribe()
         devices = [
             Tormented(vm, folder, kind, broker.port, qos, random.Random(chance.getrandbits(64))) for kind in KINDS
         ]
@@ -87,7 +87,7 @@ async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cut
                 outcome.struck["broker"] += 1
             enough.set()
         await asyncio.gather(*(device.drain() for device in devices))
-        judge(outcome, devices, await asyncio.to_thread(reader.read))
+        judge(outcome, devices, await reader.read())
     finally:
         await broker.down()
     return outcome

@@ -3,10 +3,10 @@
 import asyncio
 
 from tools.lab.testing.client import Client, UnexpectedEvent
-from tools.lab.torture.custodians import FOR_EVER_S, SILENCE_S
 from wire.codec.packets import Pubcomp, Pubrec
 
 RECONNECT_S = 0.1
+SILENCE_S = 30.0
 
 
 class Commander:
@@ -62,4 +62,4 @@ class Commander:
                 await asyncio.sleep(RECONNECT_S)
 
     async def _connect(self) -> Client:
-        return await Client("commander", clean_start=False, session_expiry_s=FOR_EVER_S).connect(self._port)
+        return await Client("commander", clean_start=False).connect(self._port)

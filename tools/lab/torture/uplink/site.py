@@ -97,7 +97,7 @@ class RouteSite(Site):
     async def open(self) -> None:
         """Raises ProcessFailed, OSError."""
         await self.next.up()
-        await asyncio.to_thread(self._reader.subscribe)
+        await self._reader.subscribe()
         await self.link.open()
         one = self.settings
         table = TABLE.format(
@@ -170,7 +170,7 @@ class RouteSite(Site):
 
     async def came(self) -> list[tuple[str, int, str]]:
         """All messages of publishers that the next broker holds, in its order: publisher, number and identity."""
-        found = await asyncio.to_thread(self._reader.read)
+        found = await self._reader.read()
         self.identities = Counter(decode_identity(identity) for identity, _ in found)
         self.identities.update(
             (p.name, EPOCH, p.count + mark) for p in self.publishers for mark in range(1, p.marks + 1)

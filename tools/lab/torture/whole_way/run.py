@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cloud import NoTables
-from tools.lab.testing.gateway import complaints
+from tools.lab.testing.gateway import Gateway
 from tools.lab.torture.strikes import Strike, draw_strikes
 from tools.lab.torture.whole_way.faults import FAULTS
 from tools.lab.torture.whole_way.oracle import Verdict, total
@@ -82,9 +82,9 @@ class Run:
             await self._end()
         finally:
             await site.close()
-        for name in GATEWAYS:
-            log = (site.folder / f"{name}.log").read_text(errors="replace").splitlines()
-            self.violations += [*complaints(log)][:1]
+        for process in site.processes.values():
+            if isinstance(process, Gateway):
+                self.violations += process.complaints()
         self.violations += site.violations
 
     async def _flow(self) -> None:

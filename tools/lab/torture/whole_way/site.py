@@ -8,6 +8,7 @@ from pathlib import Path
 from tools.lab.demo.firmware import find_firmware
 from tools.lab.demo.journal import Made, read_journal
 from tools.lab.sim.virtual_line import Dice
+from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
@@ -30,26 +31,9 @@ LIMITED_AGE_S = 2
 LIMITED_MESSAGES = 40
 ROLL_S = 1
 WINDOW = 500  # messages that the central broker sends to a lander ahead of their acknowledgement
-READY = {
-    **dict.fromkeys(GATEWAYS, "ready"),
-    **dict.fromkeys(LANDERS, "subscribed"),
-    **dict.fromkeys(DEVICE_QOS, "boot"),
-}
+READY = dict.fromkeys(LANDERS, "subscribed") | dict.fromkeys(DEVICE_QOS, "boot")
 
-GATEWAY = """\
-name = "{name}"
-[store]
-path = "{folder}/{name}"
-[limits]
-session_expiry_max_s = 4294967295
-[[listener]]
-kind = "tcp"
-port = {port}
-[[listener]]
-kind = "serial"
-device = "{serial}"
-baud = {baud}
-"""
+SERIAL = f'[[listener]]\nkind = "serial"\ndevice = "{{device}}"\nbaud = {SERIAL_BAUD}\n'
 ROUTE = """\
 [[route]]
 name = "{name}"
@@ -124,7 +108,8 @@ class WholeWay(Site):
         for name in LANDERS:
             await self._add(name, holdfast(*self._lander_arguments(name)))
         for name in GATEWAYS:
-            await self._add(name, holdfast("gateway", "run", "--config", self._gateway_config(name)))
+            self.processes[name] = self._gateway(name)
+            await self.processes[name].up()
         for name in DEVICE_QOS:
             await self._add(name, self.firmware.command(self._device_config(name)), self.firmware.environment)
         await self._add(JOB, holdfast("cloud", "ingest", *self.folders, "--every", JOB_EVERY, "--json"))
@@ -191,21 +176,14 @@ class WholeWay(Site):
             "--roll-seconds", str(ROLL_S),
         ]  # fmt: skip
 
-    def _gateway_config(self, name: str) -> str:
+    def _gateway(self, name: str) -> Gateway:
         device = next(device for device in DEVICE_QOS if device.startswith(name))
-        text = GATEWAY.format(
-            name=name,
-            folder=self.folder,
-            port=self._ports[name],
-            serial=self.lines[device].far,
-            baud=SERIAL_BAUD,
-        )
+        tables = SERIAL.format(device=self.lines[device].far)
         for route, (gateway, more) in ROUTES.items():
             if gateway == name:
-                text += ROUTE.format(name=route, port=self.links[route].port, more=more)
-        path = self.folder / f"{name}.toml"
-        path.write_text(text)
-        return str(path)
+                tables += ROUTE.format(name=route, port=self.links[route].port, more=more)
+        (self.folder / name).mkdir()
+        return Gateway(self.folder / name, tables, name=name, port=self._ports[name])
 
     def _device_config(self, name: str) -> str:
         config = {
