@@ -11,7 +11,8 @@ import pytest
 
 from tests.house.extras import NEEDS_ALL_EXTRAS
 from tests.house.repository import FOLDERS, ROOT, name, pages, parse
-from tools.cli.main import COMMANDS, GROUPS, load
+from tools.cli.commands import COMMANDS, GROUPS
+from tools.cli.main import load
 
 COMMAND_PAGES = ROOT / "docs/reference/commands"
 CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^()\s]+\.py)\)")

@@ -13,7 +13,7 @@ from packaging.utils import canonicalize_name
 
 from tests.house.extras import EXTRAS, NEEDS_ALL_EXTRAS, brought_by, included
 from tests.house.repository import FOLDERS, PORTABLE_FOLDERS, ROOT, imports, read
-from tools.cli.main import COMMANDS
+from tools.cli.commands import COMMANDS
 
 CONFIGURED = {"proton"}  # what only a route of a kind needs, by an extra of its own; the gateway runs without it
 SIMULATED = {path.stem for path in (ROOT / "tools/lab/sim/boards").glob("*.py")}  # a board's modules

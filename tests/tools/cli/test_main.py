@@ -8,7 +8,8 @@ import pytest
 
 from tests.house.repository import ROOT
 from tests.support.command import holdfast
-from tools.cli.main import COMMANDS, GROUPS, load
+from tools.cli.commands import COMMANDS, GROUPS
+from tools.cli.main import load
 
 # What only one role's extra brings, by the names that are imported.
 GATEWAY_ONLY = ("aiohttp", "argon2", "serial", "uvloop")

@@ -11,7 +11,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from tests.support.result_shape import COUNTS, ROW, faults_of
-from tools.cli.main import COMMANDS, load, make_app
+from tools.cli.commands import COMMANDS
+from tools.cli.main import load, make_app
 from tools.cli.paths import source_root
 from tools.lab.demo.report import Outcome, judge_outcome
 from tools.lab.demo.verdict import OriginVerdict, Verdict

@@ -172,10 +172,15 @@ class Client:
     async def publish(self, topic: str, payload: bytes = b"", qos: int = 0, **fields: Any) -> None:
         """Publishes and completes the exchange of the QoS; the broker must accept the message."""
         identifier = self.identifier() if qos else None
-        await self.send(Publish(topic, payload, qos, packet_identifier=identifier, **fields))
-        if qos == 1:
+        await self.exchange(Publish(topic, payload, qos, packet_identifier=identifier, **fields))
+
+    async def exchange(self, message: Publish) -> None:
+        """Sends a message and completes the exchange of its QoS; the broker must accept it."""
+        identifier = message.packet_identifier
+        await self.send(message)
+        if message.qos == 1:
             _taken(await self.expect(Puback, packet_identifier=identifier))
-        elif qos == 2:
+        elif message.qos == 2:
             _taken(await self.expect(Pubrec, packet_identifier=identifier))
             await self.send(Pubrel(cast(int, identifier)))
             await self.expect(Pubcomp, packet_identifier=identifier, reason_code=0)
@@ -192,13 +197,17 @@ class Client:
     async def receive(self, **fields: Any) -> Publish:
         """Returns the next message, which must have these fields, and completes the exchange of its QoS."""
         message = await self.expect(Publish, **fields)
+        await self.complete(message)
+        return message
+
+    async def complete(self, message: Publish) -> None:
+        """Completes the exchange of a message's QoS."""
         if message.qos == 1:
             await self.answer(Puback, message)
         elif message.qos == 2:
             await self.answer(Pubrec, message)
             await self.expect(Pubrel, packet_identifier=message.packet_identifier, reason_code=0)
             await self.answer(Pubcomp, message)
-        return message
 
     async def disconnect(self, reason_code: int = 0, properties: dict[int, Any] | None = None) -> None:
         """Sends DISCONNECT and waits until the broker has closed the connection."""

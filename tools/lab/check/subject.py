@@ -8,8 +8,9 @@ from typing import Any
 
 from tools.lab.check.client import DEADLINE_S, Client
 from tools.lab.check.outcome import Failed, Skipped
-from wire.codec.packets import MQTT_5, Connack, Connect, Packet, Publish, Will
+from wire.codec.packets import MQTT_5, Connack, Connect, Disconnect, Packet, Publish, Will
 from wire.properties import SESSION_EXPIRY_INTERVAL
+from wire.reasons import UNSPECIFIED_ERROR, describe
 
 KEPT_S = 60  # the expiry of a session that a check does not end
 
@@ -125,6 +126,22 @@ class Broker:
         client = await self.connect()
         await client.send(packet)
         await client.expect_closed(*reason_codes)
+
+    async def expect_refused(self, packet: Packet | bytes, *reason_codes: int) -> None:
+        """Checks that the broker closes the connection of a new client that sends this as its CONNECT.
+
+        MQTT 5 may answer with one of these reasons before; in 3.1.1 an ill-formed CONNECT is not answered at all.
+        """
+        client = await self.open()
+        await client.send(packet)
+        await client.expect_closed()
+        answers = [packet for packet in client.received if isinstance(packet, Connack)]
+        if self.level != MQTT_5 and answers:
+            raise Failed("no CONNACK", repr(answers[0]))
+        if answers and answers[0].reason_code not in (*reason_codes, UNSPECIFIED_ERROR):
+            raise Failed(" or ".join(map(describe, reason_codes)), repr(answers[0]))
+        if any(isinstance(packet, Disconnect) for packet in client.received):
+            raise Failed("no DISCONNECT before a CONNACK", repr(client.received[-1]))
 
     async def watched(self, options: int = 0, *, is_kept: bool = False, **connect: Any) -> tuple[str, Client, Client]:
         """Returns a new topic name, its subscriber, with a kept session if `is_kept`, and another client."""

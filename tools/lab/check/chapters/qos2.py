@@ -19,20 +19,15 @@ async def expect_only_marker(client: Client, publisher: Client, topic: str) -> N
 async def qos_2_is_answered_in_its_two_steps(broker: Broker) -> None:
     client = await broker.connect()
     for packet_identifier in (1, 65_535):
-        await client.send(Publish(broker.topic(), b"", 2, packet_identifier=packet_identifier))
-        await client.expect(Pubrec, packet_identifier=packet_identifier)
-        await client.send(Pubrel(packet_identifier))
-        await client.expect(Pubcomp, packet_identifier=packet_identifier, reason_code=0)
+        await client.exchange(Publish(broker.topic(), b"", 2, packet_identifier=packet_identifier))
 
 
 @check(v3="4.3.3-2", v5="4.3.3-10")
 async def a_message_that_comes_again_before_its_pubrel_is_delivered_once(broker: Broker) -> None:
     topic, watcher, client = await broker.watched(2, is_kept=True)
-    for dup in (False, True):
-        await client.send(Publish(topic, b"once", 2, dup=dup, packet_identifier=5))
-        await client.expect(Pubrec, packet_identifier=5)
-    await client.send(Pubrel(5))
-    await client.expect(Pubcomp, packet_identifier=5)
+    await client.send(Publish(topic, b"once", 2, packet_identifier=5))
+    await client.expect(Pubrec, packet_identifier=5)
+    await client.exchange(Publish(topic, b"once", 2, dup=True, packet_identifier=5))
     await watcher.receive(payload=b"once", qos=2)
     await expect_only_marker(watcher, client, topic)
 
@@ -44,10 +39,7 @@ async def a_message_that_comes_again_over_a_new_connection_is_delivered_once(bro
     await client.send(Publish(topic, b"once", 2, packet_identifier=5))
     await client.expect(Pubrec, packet_identifier=5)
     client = await broker.reconnect(client)
-    await client.send(Publish(topic, b"once", 2, dup=True, packet_identifier=5))
-    await client.expect(Pubrec, packet_identifier=5)
-    await client.send(Pubrel(5))
-    await client.expect(Pubcomp, packet_identifier=5)
+    await client.exchange(Publish(topic, b"once", 2, dup=True, packet_identifier=5))
     await watcher.receive(payload=b"once", qos=2)
     await expect_only_marker(watcher, client, topic)
 
@@ -56,10 +48,7 @@ async def a_message_that_comes_again_over_a_new_connection_is_delivered_once(bro
 async def a_packet_identifier_that_comes_again_after_its_pubcomp_is_a_new_message(broker: Broker) -> None:
     topic, watcher, client = await broker.watched(2, is_kept=True)
     for payload in (b"first", b"second"):
-        await client.send(Publish(topic, payload, 2, packet_identifier=5))
-        await client.expect(Pubrec, packet_identifier=5)
-        await client.send(Pubrel(5))
-        await client.expect(Pubcomp, packet_identifier=5)
+        await client.exchange(Publish(topic, payload, 2, packet_identifier=5))
         await watcher.receive(payload=payload)
 
 
@@ -83,9 +72,7 @@ async def qos_2_is_delivered_in_its_two_steps(broker: Broker) -> None:
     if first.packet_identifier == second.packet_identifier:
         raise Failed("two different packet identifiers", repr((first, second)))
     for message in (first, second):
-        await watcher.answer(Pubrec, message)
-        await watcher.expect(Pubrel, packet_identifier=message.packet_identifier, reason_code=0)
-        await watcher.answer(Pubcomp, message)
+        await watcher.complete(message)
     await watcher.ping()
 
 
@@ -137,9 +124,7 @@ async def each_delivery_goes_on_where_it_stopped_over_a_new_connection(broker: B
     await watcher.expect(Pubrel, packet_identifier=second.packet_identifier)
     await watcher.answer(Pubcomp, second)
     for message in (first, third):
-        await watcher.answer(Pubrec, message)
-        await watcher.expect(Pubrel, packet_identifier=message.packet_identifier)
-        await watcher.answer(Pubcomp, message)
+        await watcher.complete(message)
     await watcher.expect_no_message()
 
 
@@ -205,10 +190,7 @@ async def a_packet_identifier_that_was_refused_stands_for_a_new_message(broker: 
     refusal = await client.expect_or_close(Pubrec)
     if refusal is None or refusal.reason_code < reasons.UNSPECIFIED_ERROR:
         raise Skipped("the broker refuses no message, or ends the connection instead")
-    await client.send(Publish(topic, b"new", 2, packet_identifier=5))
-    await client.expect(Pubrec, packet_identifier=5, reason_code=0)
-    await client.send(Pubrel(5))
-    await client.expect(Pubcomp, packet_identifier=5, reason_code=0)
+    await client.exchange(Publish(topic, b"new", 2, packet_identifier=5))
     await watcher.receive(payload=b"new")
 
 

@@ -1,6 +1,6 @@
 """UTF-8 encoded strings (section 1.5.3 of MQTT 3.1.1, 1.5.4 of MQTT 5.0), wherever they stand."""
 
-from tools.lab.check.chapters.connect import HAS_USERNAME, HAS_WILL, expect_refused, raw_connect
+from tools.lab.check.chapters.connect import HAS_USERNAME, HAS_WILL, raw_connect
 from tools.lab.check.chapters.publish import raw_publish
 from tools.lab.check.chapters.subscribe import raw_subscribe
 from tools.lab.check.subject import Broker
@@ -58,28 +58,30 @@ async def an_ill_formed_filter_to_unsubscribe_closes_the_connection(broker: Brok
 
 @check(v3="1.5.3-1 1.5.3-2 3.1.3-4", v5="1.5.4-1 1.5.4-2 3.1.3-4 3.1.3-8", cases=ANY)
 async def an_ill_formed_client_identifier_is_refused(broker: Broker, text: bytes) -> None:
-    client = await broker.open()
     head = encode_string("MQTT") + bytes((broker.level, 2)) + b"\0\0" + broker.no_properties
-    await client.send(frame(0x10, head + encode_binary(text)))
-    refused = (*MALFORMED, reasons.CLIENT_IDENTIFIER_NOT_VALID)
+    packet = frame(0x10, head + encode_binary(text))
     if broker.level == MQTT_5:
-        await expect_refused(broker, client, *refused)
+        await broker.expect_refused(packet, *MALFORMED, reasons.CLIENT_IDENTIFIER_NOT_VALID)
     else:
+        client = await broker.open()
+        await client.send(packet)
         await client.expect_closed()  # a server may reject the identifier, or find the CONNECT malformed
 
 
 @check(v3="1.5.3-1 1.5.3-2 3.1.3-10", v5="1.5.4-1 1.5.4-2 3.1.3-11", cases=ANY)
 async def an_ill_formed_will_topic_is_refused(broker: Broker, text: bytes) -> None:
-    client = await broker.open()
-    await client.send(raw_connect(broker, HAS_WILL, broker.no_properties + encode_binary(text) + encode_string("gone")))
-    await expect_refused(broker, client, *MALFORMED, reasons.TOPIC_NAME_INVALID)
+    await broker.expect_refused(
+        raw_connect(broker, HAS_WILL, broker.no_properties + encode_binary(text) + encode_string("gone")),
+        *MALFORMED,
+        reasons.TOPIC_NAME_INVALID,
+    )
 
 
 @check(v3="1.5.3-1 1.5.3-2 3.1.3-11", v5="1.5.4-1 1.5.4-2 3.1.3-12", cases=ANY)
 async def an_ill_formed_user_name_is_refused(broker: Broker, text: bytes) -> None:
-    client = await broker.open()
-    await client.send(raw_connect(broker, HAS_USERNAME, encode_binary(text)))
-    await expect_refused(broker, client, *MALFORMED, reasons.BAD_USER_NAME_OR_PASSWORD)
+    await broker.expect_refused(
+        raw_connect(broker, HAS_USERNAME, encode_binary(text)), *MALFORMED, reasons.BAD_USER_NAME_OR_PASSWORD
+    )
 
 
 @check(v5="1.5.4-1 1.5.4-2 3.3.2-13", cases=ANY)

@@ -2,7 +2,7 @@
 
 import time
 
-from tools.lab.check.chapters.connect import expect_refused, raw_connect
+from tools.lab.check.chapters.connect import raw_connect
 from tools.lab.check.client import Client, elapse
 from tools.lab.check.outcome import Failed
 from tools.lab.check.subject import Broker
@@ -197,15 +197,13 @@ async def a_will_is_accepted_unless_the_broker_announces_that_it_cannot(broker: 
     if able:
         await (await broker.connect(will=will)).disconnect()
         return
-    client = await broker.open()
-    await client.send(broker.connect_packet(will=will))
-    await expect_refused(broker, client, QOS_NOT_SUPPORTED, RETAIN_NOT_SUPPORTED)
+    await broker.expect_refused(broker.connect_packet(will=will), QOS_NOT_SUPPORTED, RETAIN_NOT_SUPPORTED)
 
 
 @check(v3="3.1.2-14 3.1.4-1", v5="3.1.2-12 3.1.4-1")
 async def a_will_of_qos_3_is_refused(broker: Broker) -> None:
-    client = await broker.open()
-    await client.send(
-        raw_connect(broker, 0x1C, broker.no_properties + encode_string(broker.topic()) + encode_string("x"))
+    await broker.expect_refused(
+        raw_connect(broker, 0x1C, broker.no_properties + encode_string(broker.topic()) + encode_string("x")),
+        MALFORMED_PACKET,
+        PROTOCOL_ERROR,
     )
-    await expect_refused(broker, client, MALFORMED_PACKET, PROTOCOL_ERROR)
