@@ -391,8 +391,8 @@ class Connection:
         if session.link is None:
             return None
         end = ListeningEnd(self._services, session, self._protocol, self._port, self._flush_unless_ended)
-        if session.link.mode == "active-passive":
-            await drop_waiting(session)  # what came since the last look
+        if session.link.settings.mode == "active-passive":
+            await drop_waiting(self._services.log, session)  # what came since the last look
         await end.begin()
         if self._is_over():
             end.stop()

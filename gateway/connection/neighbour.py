@@ -105,8 +105,8 @@ def forget_packets(services: Services, session: Session, packet: Connect) -> Non
 def answer_to(network: Network, session: Session) -> str:
     """Returns the property of the CONNACK for a neighbour's session."""
     assert session.link is not None
-    settings = network.settings(session.link.name)
-    return encode_link(msgspec.structs.replace(settings, asked=session.asked.value))
+    settings = network.settings(session.link.settings.name)
+    return encode_link(msgspec.structs.replace(settings, asked=session.link.asked.value))
 
 
 class ListeningEnd:
@@ -129,14 +129,15 @@ class ListeningEnd:
         flush: Callable[[], None],
     ) -> None:
         assert session.link is not None
+        self._link = link = session.link
         self.name = session.client_id
-        self.neighbour, self.zone, self.mode = session.link.name, session.link.as_zone, session.link.mode
+        self.neighbour, self.zone, self.mode = link.settings.name, link.settings.as_zone, link.settings.mode
         self.since_ms = int(time.time() * 1000)
         self._counters = services.counters
         self._subscribers = services.subscribers
         self._copies = services.copies.of(session.client_id)
-        self._copies.go_with_connection = session.link.mode == "active-passive"
-        self._copies.told = lambda topic: services.network.interest.told_of(topic, session.side)
+        self._copies.go_with_connection = self.mode == "active-passive"
+        self._copies.told = lambda topic: services.network.interest.told_of(topic, link.side)
         self._network = services.network
         self._session = session
         self._protocol = protocol
@@ -146,7 +147,7 @@ class ListeningEnd:
         assert connect is not None
         self._heard = decode_mark(find_user_property(connect.properties, HEARD_PROPERTY) or "")
         self._piece_size = min(PIECE_SIZE, protocol.maximum_packet_size_peer // PIECE_PART)
-        self._asked_again = None if _asked(connect) == session.asked.value else set[str]()
+        self._asked_again = None if _asked(connect) == link.asked.value else set[str]()
         self._is_begun = False
 
     async def begin(self) -> None:
@@ -168,11 +169,11 @@ class ListeningEnd:
     @property
     def wanted_count(self) -> int:
         """How many topic filters the neighbour wants here."""
-        return self._session.asked.count
+        return self._link.asked.count
 
     def tell(self, changes: Sequence[Change]) -> None:
         """Announces what has changed."""
-        self._copies.tell(*changes_for(self._session.side, changes))
+        self._copies.tell(*changes_for(self._link.side, changes))
         if self._is_begun and self._port.backlog <= BACKLOG_MAX:
             self.catch_up()
 
@@ -203,9 +204,9 @@ class ListeningEnd:
     def flood(self, message: Message) -> None:
         """Sends a real-time message to the neighbour, unless it is for the side that it came from."""
         session = self._session
-        if session.sender is None or session.is_aside or message.publisher in session.cursor.not_from:
+        if session.sender is None or self._link.is_aside or message.publisher in session.cursor.not_from:
             return
-        if not session.conditions.passes(message):
+        if not self._link.conditions.passes(message):
             session.sender.hold_back(message)
             return
         self._counters.messages_flooded += 1
@@ -213,7 +214,7 @@ class ListeningEnd:
 
     def set_aside(self, *, is_aside: bool) -> None:
         """Carries nothing from now on but what waits, or carries messages again."""
-        self._subscribers.set_aside(self._session, is_aside=is_aside)
+        self._subscribers.set_aside(self._session, self._link, is_aside=is_aside)
 
     def note_subscribed(self, topic_filters: Sequence[str]) -> None:
         """The neighbour has subscribed to these filters."""
@@ -230,7 +231,7 @@ class ListeningEnd:
         return [] if again is None else [one for one in self._session.cursor.filters if one not in again]
 
     def _news(self) -> Iterator[bytes]:
-        return self._network.announcer.news(self._session.side, self._heard, self._piece_size)
+        return self._network.announcer.news(self._link.side, self._heard, self._piece_size)
 
     def _announce(self, payload: bytes) -> None:
         self._counters.announcements_sent += 1

@@ -173,7 +173,7 @@ class Subscribing:
             return refused
         session = self._session
         await self._services.copies.settle()
-        conditions = [one for one in (selector, session.conditions) if one]
+        conditions = [one for one in (selector, session.link and session.link.conditions) if one]
         not_from = session.cursor.not_from if session.link is not None else ()
         search = RetainedSearch(self._services.log, session.client_id, identifier, not_from, conditions)
         filter_now, first = "", 0
@@ -250,7 +250,7 @@ class Subscribing:
             was_multicast = self._multicast.leave(topic_filter)
             removed.append(self._services.subscribers.unsubscribe(session, topic_filter) or was_multicast)
         else:
-            session.note_saved(changes)
+            session.unsaved.note_saved(changes)
         if any(removed):
             self._services.limits.discarding.count_again([session.cursor])
         return [SUCCESS if was_there else NO_SUBSCRIPTION_EXISTED for was_there in removed]

@@ -39,7 +39,3 @@ class Conditions:
             found = tuple(one for topic_filter, one in self._selectors if matches(topic_filter, topic))
             remember(self._by_topic, topic, found, TOPICS_REMEMBERED)
         return found
-
-
-NO_CONDITIONS = Conditions()
-"""The conditions that all sessions but a neighbour's share: a list for each session would take 200 bytes."""

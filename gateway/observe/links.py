@@ -59,18 +59,18 @@ class ListeningLink:
     def status(self) -> LinkStatus:
         session, network = self._session, self._network
         assert session.link is not None
-        end, zone = network.links.up.get(session.client_id), session.link.as_zone
-        since_ms = session.disconnected_ms if end is None else end.since_ms
+        end, settings = network.links.up.get(session.client_id), session.link.settings
+        since_ms = end.since_ms if end else session.absence and session.absence.since_ms
         waiting = _waiting(session.cursor, self._log)
         return LinkStatus(
             session.client_id,
             session.cursor.consumer,
-            session.link.name,
+            settings.name,
             is_dialled_here=False,
             server="",
-            zone=zone.name,
-            hops=session.link.hops,
-            mode=session.link.mode,
+            zone=settings.zone,
+            hops=settings.hops,
+            mode=settings.mode,
             connected=end is not None,
             since_ms=since_ms or 0,
             set_aside=network.links.why_aside(session.client_id),
@@ -78,7 +78,7 @@ class ListeningLink:
             waiting_bytes=waiting.bytes,
             is_counted=session.cursor.backlog is not None,
             wanted=len(session.cursor.filters),
-            asked=network.interest.count_told(session.side),
+            asked=network.interest.count_told(session.link.side),
             problem="" if end else "the neighbour is not connected",
         )
 

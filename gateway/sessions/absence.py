@@ -8,21 +8,21 @@ import asyncio
 
 from gateway.message import Message
 from gateway.sessions.session import Session
-from gateway.store import Backlog, drops
+from gateway.store import Backlog, MessageLog, drops
 
 PAUSE_S = 1.0  # between two looks at what has been stored meanwhile
 
 
-async def drop_while_away(session: Session) -> None:
+async def drop_while_away(log: MessageLog, session: Session) -> None:
     """Drops what waits for a neighbour's session until the neighbour connects. Raises sqlite3.Error."""
     while session.connection is None:
-        await drop_waiting(session)
+        await drop_waiting(log, session)
         await asyncio.sleep(PAUSE_S)
 
 
-async def drop_waiting(session: Session) -> None:
+async def drop_waiting(log: MessageLog, session: Session) -> None:
     """Drops what waits for a neighbour's session. Raises sqlite3.Error."""
-    if session.cursor.unread_from >= session.former_head:
+    if session.cursor.unread_from >= log.found.newest:
         await session.cursor.discard_oldest(_is_small_enough, _unrouted)
 
 

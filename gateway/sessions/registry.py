@@ -15,7 +15,7 @@ from gateway.network.link import BadLink, LinkSettings, check_conditions, decode
 from gateway.sessions.absence import drop_while_away
 from gateway.sessions.copies import LinkCopies
 from gateway.sessions.released import Released
-from gateway.sessions.session import LiveConnection, Session
+from gateway.sessions.session import Absence, LiveConnection, Session
 from gateway.sessions.subscribers import Subscribers
 from gateway.store import Cursor, MessageLog, Outgoing, RunCursor, consumer_names, qos2, retained, sessions, skip_ahead
 from wire.reasons import CLIENT_IDENTIFIER_NOT_VALID, QUOTA_EXCEEDED, SESSION_TAKEN_OVER
@@ -103,12 +103,11 @@ class Sessions:
         owed = self._log.found.owed.pop(client_id, [])
         session.owed.update(dict.fromkeys(owed))
         session.holding.add(sum(one.size for one in owed))
-        session.disconnected_ms, session.left_at = description.disconnected_ms, description.left_at
-        if session.left_at:
-            session.cursor.note_left(session.left_at)
-        session.former_head = self._log.head
-        session.note_description()
-        session.note_saved(dict(session.unsaved))
+        session.absence = Absence(description.left_at, description.disconnected_ms)
+        if description.left_at:
+            session.cursor.note_left(description.left_at)
+        session.unsaved.note_description(session.describe())
+        session.unsaved.note_saved(dict(session.unsaved))
         self._subscribers.give_link(session, _link_of(description))
         self._subscribers.restore(session, stored.subscriptions)
         return session
@@ -207,7 +206,7 @@ class Sessions:
         """Gives a session to a connection; the expiry of its CONNECT holds from now on."""
         self._stop_expiry(session)
         session.connection = connection
-        session.disconnected_ms, session.left_at = None, 0
+        session.absence = None
         session.expiry_s = expiry_s
         if session.released is not None:
             session.released.resume()
@@ -215,7 +214,7 @@ class Sessions:
     def rest(self, session: Session) -> None:
         """Takes its connection from a session, which ends as well or waits for its expiry."""
         session.connection = session.sender = None
-        session.left_at = self._log.head
+        session.absence = Absence(self._log.head)
         if session.released is not None:
             session.released.pause()
         if self._keep_or_end(session):
@@ -230,11 +229,12 @@ class Sessions:
         if session.expiry_s == 0:
             self.end(session)
             return False
+        assert session.absence is not None
         longest_s = self._limits.session_expiry_max_s
         if session.expiry_s > longest_s:
-            self._let_expire(session, longest_s, at_least_s)
+            self._let_expire(session, session.absence, longest_s, at_least_s)
         elif session.expiry_s != NEVER_EXPIRES_S:
-            self._let_expire(session, session.expiry_s)
+            self._let_expire(session, session.absence, session.expiry_s)
         self._in_background(self.save(session.client_id))
         return True
 
@@ -243,9 +243,9 @@ class Sessions:
             return
         if not session.cursor.tally.counts:  # what waits for a neighbour that is away is shown
             self._until_closed(self._log.backlogs.count(session.cursor))
-        if session.link.mode == "active-passive":
+        if session.link.settings.mode == "active-passive":
             self._copies.of(session.client_id).clear()
-            self._until_closed(drop_while_away(session))
+            self._until_closed(drop_while_away(self._log, session))
 
     def _settle(self, cursors: list[Cursor]) -> None:
         self._until_closed(skip_ahead(self._log, cursors))
@@ -287,33 +287,33 @@ class Sessions:
         session = self.get(client_id)
         if session is None or not session.durable:
             return
-        session.note_description()
+        session.unsaved.note_description(session.describe())
         is_endless = session.expiry_s > self._limits.session_expiry_max_s
-        if is_endless and session.connection is not None and session.has_only_come_or_gone:
+        if is_endless and session.connection is not None and session.unsaved.has_only_come_or_gone:
             return
-        if changes := session.unsaved.copy():
+        if changes := dict(session.unsaved):
             entries = {name: None if name in without else session.entry(name) for name in changes}
             await self._log.submit([sessions.SaveSession(client_id, entries)])
-            session.note_saved({name: change for name, change in changes.items() if name not in without})
+            session.unsaved.note_saved({name: change for name, change in changes.items() if name not in without})
 
     def note_back(self, session: Session) -> None:
         """Defers what ``save`` has left out to a later commit, for which the client does not wait."""
         if "" in session.unsaved:
             self._log.defer(sessions.SaveSession(session.client_id, {"": session.entry("")}))
 
-    def _let_expire(self, session: Session, expiry_s: int, at_least_s: float = 0.0) -> None:
+    def _let_expire(self, session: Session, absence: Absence, expiry_s: int, at_least_s: float = 0.0) -> None:
         now_ms = int(time.time() * 1000)
-        if session.disconnected_ms is None or session.disconnected_ms < EARLIEST_UNIX_MS:
-            session.disconnected_ms = now_ms
+        if absence.since_ms is None or absence.since_ms < EARLIEST_UNIX_MS:
+            absence.since_ms = now_ms
         # A clock that was set back, or is not set yet, must not make a session older.
-        passed_s = max(0, now_ms - session.disconnected_ms) / 1000
-        session.expiry = Timer(partial(self._expire, session))
-        self._timers.set_in(session.expiry, max(expiry_s - passed_s, min(expiry_s, at_least_s)))
+        passed_s = max(0, now_ms - absence.since_ms) / 1000
+        absence.expiry = Timer(partial(self._expire, session))
+        self._timers.set_in(absence.expiry, max(expiry_s - passed_s, min(expiry_s, at_least_s)))
 
     def _stop_expiry(self, session: Session) -> None:
-        if session.expiry is not None:
-            self._timers.set(session.expiry, None)
-            session.expiry = None
+        if session.absence is not None and session.absence.expiry is not None:
+            self._timers.set(session.absence.expiry, None)
+            session.absence.expiry = None
 
     def _expire(self, session: Session) -> None:
         logger.info("session of %s expired", session.client_id)

@@ -6,10 +6,11 @@ from gateway.delivery import RetainedCursor, Sender
 from gateway.holdings import Holding
 from gateway.loop.timers import Timer
 from gateway.message import Message
-from gateway.network.conditions import NO_CONDITIONS
-from gateway.network.link import FilterSum, LinkSettings, encode_link
+from gateway.network.link import encode_link
 from gateway.network.zones import LOCAL, Side
+from gateway.sessions.neighbour_link import NeighbourLink
 from gateway.sessions.released import Released
+from gateway.sessions.unsaved import Unsaved
 from gateway.store import Cursor, MessageLog, Outgoing, retained, sessions
 from gateway.subscriptions import Demand, Subscription
 
@@ -29,6 +30,24 @@ class LiveConnection(Protocol):
         """Ends the connection with a reason code."""
 
 
+class Absence:
+    """The time in which a session has no connection.
+
+    Args:
+        left_at: the newest position in the log when its client left, 0 if that is not known.
+        since_ms: the Unix time at which the connection ended, None while that does not matter for its expiry.
+
+    ``expiry`` ends the session, None if nothing does.
+    """
+
+    __slots__ = ("expiry", "left_at", "since_ms")
+
+    def __init__(self, left_at: int, since_ms: int | None = None) -> None:
+        self.left_at = left_at
+        self.since_ms = since_ms
+        self.expiry: Timer | None = None
+
+
 class Session:
     """One client's session [section 4.1]; it is durable if its expiry is above zero when it is made.
 
@@ -37,37 +56,23 @@ class Session:
     ``holding`` the memory that is held for it. ``incoming`` has the packet identifiers of incoming QoS 2 messages
     that are not released, with the digests of their contents, ``released`` those released a moment ago if the session
     is durable, ``outgoing`` the QoS 2 messages in flight to the client, ``owed`` the retained messages
-    to be sent. ``user`` is the user that made it, None without an account. ``link`` has the settings of the link
-    whose other end it is, None for the session of an ordinary client;
-    ``side`` is the link's, ``asked`` sums up its topic filters, ``conditions`` has the selectors of both ends, and
-    ``is_aside`` says that the link closes a circle, so that no new messages go over it. ``is_realtime``: the client
-    came through a real-time listener, so no neighbour is told what it wants. Up to ``former_head`` messages were stored
-    when a former process had the session: it may have sent messages that wait now. ``connection`` and ``sender`` are
-    set while the client is connected. ``left_at`` is the newest position when it left, 0 while it is here. ``unsaved``
-    has the rows that the store does not have yet, by topic filter, "" for the session itself, each with the number of
-    its last change.
+    to be sent. ``user`` is the user that made it, None without an account. ``link`` is the link whose other end it is,
+    None for the session of an ordinary client. ``is_realtime``: the client came through a real-time listener, so no
+    neighbour is told what it wants. ``connection`` and ``sender`` are set while the client is connected, and
+    ``absence`` while it is away. ``unsaved`` has the rows that the store does not have yet.
     """
 
     __slots__ = (
-        "_changes",
         "_log",
-        "_noted",
-        "_saved",
-        "asked",
+        "absence",
         "client_id",
-        "conditions",
         "connection",
         "cursor",
         "demand",
-        "disconnected_ms",
-        "expiry",
         "expiry_s",
-        "former_head",
         "holding",
         "incoming",
-        "is_aside",
         "is_realtime",
-        "left_at",
         "link",
         "namings",
         "outgoing",
@@ -75,7 +80,6 @@ class Session:
         "released",
         "sender",
         "shared",
-        "side",
         "unsaved",
         "user",
     )
@@ -104,34 +108,35 @@ class Session:
         self.namings: dict[str, int] = {}
         self.demand = Demand()
         self.holding = holding
-        self.link: LinkSettings | None = None
-        self.side: Side = LOCAL
-        self.asked = FilterSum()
-        self.conditions = NO_CONDITIONS
-        self.is_aside = False
+        self.link: NeighbourLink | None = None
         self.is_realtime = False
-        self.former_head = 0
         self.connection: LiveConnection | None = None
         self.sender: Sender | None = None
-        self.disconnected_ms: int | None = None
-        self.left_at = 0
-        self.expiry: Timer | None = None
-        self.unsaved: dict[str, int] = {}
-        self._changes = 0
-        self._noted: sessions.SessionDescription | None = None
-        self._saved: sessions.SessionDescription | None = None
+        self.absence: Absence | None = None
+        self.unsaved = Unsaved()
 
     @property
     def durable(self) -> bool:
         """Whether it is stored, and so outlives this process."""
         return self.cursor.durable
 
+    @property
+    def side(self) -> Side:
+        """The side of this gateway's network that the client is on."""
+        return LOCAL if self.link is None else self.link.side
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is the end of a link over which no new messages go."""
+        return self.link is not None and self.link.is_aside
+
     def offer(self, message: Message) -> None:
         """Sends a QoS 0 message if the client is connected and a subscription matches."""
-        if message.is_realtime and self.link is not None:
-            return  # it goes to all neighbours
-        if self.sender is not None and not self.is_aside and (grant := self.cursor.grant_now(message)):
-            if self.conditions.passes(message):
+        link = self.link
+        if link is not None and (link.is_aside or message.is_realtime):
+            return  # a real-time message goes to all neighbours
+        if self.sender is not None and (grant := self.cursor.grant_now(message)):
+            if link is None or link.conditions.passes(message):
                 self.sender.offer(message, grant)
             else:
                 self.sender.hold_back(message)
@@ -143,42 +148,13 @@ class Session:
     def note_change(self, name: str) -> int:
         """Notes that a subscription, or with the name "" the session itself, differs from its row in the store.
 
-        Returns the number of this change, for ``note_saved``.
+        Returns the number of this change, for ``unsaved.note_saved``.
         """
-        if self.durable:
-            self._changes += 1
-            self.unsaved[name] = self._changes
-        return self._changes
-
-    def note_saved(self, changes: dict[str, int]) -> None:
-        """Notes that the store has these changes now."""
-        for name, change in changes.items():
-            if self.unsaved.get(name) == change:
-                del self.unsaved[name]
-                if not name:
-                    self._saved = self._noted
-
-    @property
-    def has_only_come_or_gone(self) -> bool:
-        """Whether nothing is unsaved but the time at which its client left, or that it is back."""
-        saved, noted = self._saved, self._noted
-        return (
-            self.unsaved.keys() == {""}
-            and saved is not None
-            and noted is not None
-            and (saved.expiry_s, saved.user, saved.link) == (noted.expiry_s, noted.user, noted.link)
-        )
-
-    def note_description(self) -> None:
-        """Notes a change of the session itself, if its description is not what it was at the last call."""
-        description = self._describe()
-        if description != self._noted:
-            self._noted = description
-            self.note_change("")
+        return self.unsaved.note(name) if self.durable else 0
 
     def entry(self, name: str) -> sessions.SessionEntry | None:
         """Returns the contents of its row ``name``, None for a subscription that has ended."""
-        return self.subscription(name) if name else self._describe()
+        return self.subscription(name) if name else self.describe()
 
     def owe(self, owed: list[retained.Owed]) -> None:
         """Owes retained messages that were found over a connection that has ended; the next may be here already."""
@@ -208,6 +184,8 @@ class Session:
         """Returns its subscription of a topic filter, its own or a shared one; None without one."""
         return self.shared.get(topic_filter) or self.cursor.filters.get(topic_filter)
 
-    def _describe(self) -> sessions.SessionDescription:
-        link = encode_link(self.link) if self.link else ""
-        return sessions.SessionDescription(self.expiry_s, self.disconnected_ms, self.user, link, self.left_at)
+    def describe(self) -> sessions.SessionDescription:
+        """Returns the row of the session itself."""
+        link = encode_link(self.link.settings) if self.link else ""
+        since_ms, left_at = (self.absence.since_ms, self.absence.left_at) if self.absence else (None, 0)
+        return sessions.SessionDescription(self.expiry_s, since_ms, self.user, link, left_at)

@@ -2,18 +2,15 @@
 
 import dataclasses
 from collections.abc import Iterator
-from functools import partial
 
 from gateway.delivery import Sender
-from gateway.message import Message
 from gateway.network import Network
-from gateway.network.conditions import NO_CONDITIONS, Conditions
 from gateway.network.link import FilterSum, LinkSettings
-from gateway.network.zones import LOCAL
+from gateway.sessions.neighbour_link import NeighbourLink
 from gateway.sessions.offers import Offers
 from gateway.sessions.session import Session
 from gateway.sessions.share_group import ShareGroup
-from gateway.store import Cursor, Endings, MessageLog, consumer_names, drops
+from gateway.store import Cursor, Endings, MessageLog, consumer_names
 from gateway.subscriptions import Subscription, size_of
 from wire.codec.packets import NO_LOCAL, RETAIN_AS_PUBLISHED
 from wire.topics import parse_shared
@@ -44,7 +41,7 @@ class Subscribers:
         A neighbour subscribes for many clients, and has a limit of its own.
         """
         if session.link is not None:
-            return session.asked.count < NEIGHBOUR_FILTERS_MAX
+            return session.link.asked.count < NEIGHBOUR_FILTERS_MAX
         return session.demand.fits(topic_filter, most, select) and session.holding.fits(size_of(topic_filter, select))
 
     def subscribe(
@@ -127,33 +124,36 @@ class Subscribers:
         """A neighbour is about to end some of its subscriptions: what waits for these alone leaves ranges."""
         self._endings.withdraw(session.cursor, topic_filters)
 
-    def give_link(self, session: Session, link: LinkSettings | None) -> None:
+    def give_link(self, session: Session, settings: LinkSettings | None) -> None:
         """Makes a session the other end of a link, None: of none; what it wants counts for the link's side then."""
-        if link == session.link:
+        if settings == (session.link and session.link.settings):
             return
-        if session.is_aside:
-            self.set_aside(session, is_aside=False)
-        before, session.link = session.side, link
-        session.side = link.side(session.client_id) if link else LOCAL
-        session.cursor.not_from = self._network.publishers(session.side, session.client_id) if link else ()
-        session.conditions = self._network.conditions(link) if link else NO_CONDITIONS
-        session.cursor.reason_to_drop = partial(_held_back_by, session.conditions) if session.conditions else None
+        if session.link is not None and session.link.is_aside:
+            self.set_aside(session, session.link, is_aside=False)
+        before = session.side
+        session.link = link = self._link_of(session, settings) if settings else None
+        session.cursor.not_from = self._network.publishers(link.side, session.client_id) if link else ()
+        session.cursor.reason_to_drop = link.reason_to_drop if link and link.conditions else None
         if session.side == before:
             return
-        session.asked = FilterSum(session.cursor.filters if link else ())
         wanted = [*session.cursor.filters, *session.shared]
         for topic_filter in wanted:
             self._network.want(topic_filter, session.side)
         self._network.leave(wanted, before)
 
-    def set_aside(self, session: Session, *, is_aside: bool) -> None:
+    def _link_of(self, session: Session, settings: LinkSettings) -> NeighbourLink:
+        side, former = settings.side(session.client_id), session.link
+        asked = former.asked if former and former.side == side else FilterSum(session.cursor.filters)
+        return NeighbourLink(settings, side, self._network.conditions(settings), asked)
+
+    def set_aside(self, session: Session, link: NeighbourLink, *, is_aside: bool) -> None:
         """Lets a neighbour's session take no new messages, or take them again; what it wants counts accordingly."""
-        session.is_aside, session.cursor.takes_new = is_aside, not is_aside
+        link.is_aside, session.cursor.takes_new = is_aside, not is_aside
         if is_aside:
-            self._network.leave(session.cursor.filters, session.side)
+            self._network.leave(session.cursor.filters, link.side)
             return
         for topic_filter in session.cursor.filters:
-            self._network.want(topic_filter, session.side)
+            self._network.want(topic_filter, link.side)
 
     def restore(self, session: Session, subscriptions: dict[str, Subscription]) -> None:
         """Adds a stored session's subscriptions, by topic filter; a shared one has its share name in it.
@@ -161,7 +161,7 @@ class Subscribers:
         A link gets the settings that are configured now.
         """
         if session.link is not None:
-            self.give_link(session, self._network.as_configured(session.link))
+            self.give_link(session, self._network.as_configured(session.link.settings))
         for topic_filter, subscription in subscriptions.items():
             if parse_shared(topic_filter)[0] is not None:
                 self._join(session, topic_filter, subscription)
@@ -206,13 +206,13 @@ class Subscribers:
 
     def _want(self, session: Session, topic_filter: str) -> None:
         if session.link is not None:
-            session.asked.add(topic_filter)
+            session.link.asked.add(topic_filter)
         if not (session.is_aside or session.is_realtime):
             self._network.want(topic_filter, session.side)
 
     def _want_no_more(self, session: Session, topic_filter: str) -> None:
         if session.link is not None:
-            session.asked.remove(topic_filter)
+            session.link.asked.remove(topic_filter)
         if not (session.is_aside or session.is_realtime):
             self._network.want_no_more(topic_filter, session.side)
 
@@ -264,7 +264,3 @@ class Subscribers:
             group.cursor.drop()
         else:
             group.cursor.reconsider()
-
-
-def _held_back_by(conditions: Conditions, message: Message) -> str | None:
-    return None if conditions.passes(message) else drops.FILTERED

@@ -120,12 +120,13 @@ def check_store(folder: Path) -> None:
 class Found:
     """What a store's file had when it was opened: the rows of each table but the messages.
 
-    ``oldest`` is the position of the oldest message, ``cursors`` are the consumers' places, ``flows`` the QoS 2
-    messages on their way out, ``incoming`` and ``released`` the identifiers of received ones. ``retained`` is
-    the extent of all retained messages.
+    ``oldest`` and ``newest`` are the positions of the oldest and the newest message, ``cursors`` are the consumers'
+    places, ``flows`` the QoS 2 messages on their way out, ``incoming`` and ``released`` the identifiers of received
+    ones. ``retained`` is the extent of all retained messages.
     """
 
     oldest: int
+    newest: int
     cursors: dict[str, cursors.Place]
     gaps: list[tuple[int, int]]
     flows: list[qos2.Flow]
@@ -201,6 +202,7 @@ class Database:
         reader = self._reader
         self.found = Found(
             (first_row(reader, log_rows.OLDEST) or (0,))[0],
+            self.position,
             cursors.load(reader),
             log_rows.load_gaps(reader),
             qos2.load_flows(reader),
