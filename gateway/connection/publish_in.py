@@ -338,10 +338,9 @@ class Intake:
             self._publisher.client_id,
             int(time.time() * 1000),
             self._services.config.name,
-            bring_identities=bool(publishes.identities),
-            content_size=publishes.content_size,
-            owner=self._publisher.holding.owner,
+            publishes.content_size,
         )
+        batch.bring_identities, batch.owner = bool(publishes.identities), self._publisher.holding.owner
         if self._own_trail in batch.packets:
             self._take_each(batch, publishes)
         elif self._copies is not None and publishes.identities:

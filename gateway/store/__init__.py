@@ -40,9 +40,9 @@ from gateway.store.routes.lane_cursor import LaneCursor
 from gateway.store.routes.left_out import LeftOut
 from gateway.store.routes.refused import Refused
 from gateway.store.seen import SeenNote, Standing, masks_of_batch
-from gateway.store.sqlite import disk, shelf, wal
+from gateway.store.sqlite import disk, quarantine, shelf, wal
 from gateway.store.sqlite.folder import MESSAGES, why_unusable
-from gateway.store.tables import drops, qos2, quarantine, retained, sessions, wills
+from gateway.store.tables import drops, qos2, retained, sessions, wills
 from gateway.store.tables.log_rows import PublishBatch, Work
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.routes import Handed, Numbering

@@ -19,7 +19,6 @@ from typing import Any
 import msgspec
 
 from gateway.errors import ADVICE, StoreError, is_damage
-from gateway.message import Message
 from gateway.store.sqlite import marks
 from gateway.store.sqlite.checkpoint import Checkpoints
 from gateway.store.sqlite.disk import words_of
@@ -29,7 +28,6 @@ from gateway.store.sqlite.rows import first_row, open_at_rest, sealed
 from gateway.store.sqlite.wal import hides_transactions
 from gateway.store.tables import (
     cursors,
-    damage,
     drops,
     endings,
     log_rows,
@@ -43,16 +41,13 @@ from gateway.store.tables import (
     wills,
 )
 from gateway.store.tables.damage import set_corrupt_rows_aside
-from gateway.store.tables.log_rows import PARTS, CorruptRow, LogRow, Part, PublishBatch, Work
+from gateway.store.tables.log_rows import PARTS, LogRow, Part, PublishBatch, Work
 from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for a user's sqlite3 shell; the folder's lock keeps a second gateway out
-NOTE_EVERY = 16  # messages: each note makes a page of the kernel dirty
-NOTE_PAUSE_S = 0.05  # between two notes, as one may wait until the disk has the page; a copy is older than that
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 GROWTH_PAGES = 2  # if a commit changes the number of pages: the first page, and one with page numbers
-READ_BYTES_MAX = 1024 * 1024  # of payload in one read, so that a backlog of large messages stays on disk
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +142,7 @@ class Database:
 
     ``found`` is what it had when it was opened. ``used_bytes`` and ``free_bytes`` are the bytes in use and free in the
     file as of the last commit, to a page or two. ``newest_rows`` are the rows with the messages of the last commit.
+    ``reader`` is the connection for reading.
 
     Args:
         path: the file, which is made if it does not exist.
@@ -162,8 +158,6 @@ class Database:
     def __init__(self, path: Path, origin: str, taken: TakenFolder, deflate: bool = False) -> None:
         self.origin = origin
         self._taken = taken
-        self._noted = 0  # the position in the lock file
-        self._notes_from_s = 0.0  # the moment from which the next note may be written
         self._begins_round = False
         self._deflate = deflate
         self._is_wal_foul = False
@@ -182,8 +176,8 @@ class Database:
                 opened.callback(self._writer.close)
                 self._prepare()
                 set_corrupt_rows_aside(self._writer, path)
-                self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-                opened.callback(self._reader.close)
+                self.reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+                opened.callback(self.reader.close)
                 self._load()
                 self._checkpoints = Checkpoints(path, self._writer, self._page_size)
                 opened.callback(self._checkpoints.close)
@@ -199,7 +193,7 @@ class Database:
         self.position, self._seq = newest
         (self._page_size,) = self._writer.execute("PRAGMA page_size").fetchone()
         self.used_bytes, self.free_bytes = self._measure()
-        reader = self._reader
+        reader = self.reader
         self.found = Found(
             (first_row(reader, log_rows.OLDEST) or (0,))[0],
             self.position,
@@ -334,9 +328,7 @@ class Database:
             self._begins_round = False
             self._checkpoints.copy_all()
         self._checkpoints.note_written(pages)
-        if self.position - self._noted >= NOTE_EVERY and (now_s := time.monotonic()) >= self._notes_from_s:
-            self._taken.write_note(LockNote(self.epoch, [self._marks.run], self.position), is_synced=False)
-            self._noted, self._notes_from_s = self.position, now_s + NOTE_PAUSE_S
+        self._taken.note_position(self.epoch, self._marks.run, self.position)
 
     def _restart_wal(self) -> None:
         """Empties the WAL after a failed sync.
@@ -400,79 +392,12 @@ class Database:
             part.origin, part.epoch, part.seq = self.origin, self.epoch, self._seq
         return position
 
-    def read(self, after: int, up_to: int) -> list[LogRow]:
-        """Returns consecutive rows with the messages behind a position, as many as fit READ_BYTES_MAX.
-
-        Raises CorruptRow if the first of them cannot be read.
-        """
-        found: list[LogRow] = []
-        size = 0
-        with contextlib.closing(log_rows.read(self._reader, after, up_to)) as rows:
-            try:
-                for row in rows:
-                    found.append(row)
-                    size += row.size
-                    if size > READ_BYTES_MAX:
-                        break
-            except sqlite3.DatabaseError as error:
-                if not found:
-                    found.append(self._read_one(after, up_to, error))
-        return found
-
-    def _read_one(self, after: int, up_to: int, error: sqlite3.DatabaseError) -> LogRow:
-        """Reads the row behind a position alone, when a read of several has failed; a known hole has no messages.
-
-        Python reads one row ahead of the row that it returns, so the failure may be in the next row.
-        """
-        if not is_damage(error):
-            raise error
-        if hole := damage.known_hole(self._reader, after + 1):
-            return hole
-        try:
-            return log_rows.decode(first_row(self._reader, damage.ROW_FROM, (after + 1, up_to)))
-        except sqlite3.DatabaseError as its_own:
-            if not is_damage(its_own):
-                raise
-            raise damage.find_hole(self._reader, after + 1, up_to) from its_own
-
-    def set_aside(self, corrupt: CorruptRow, count: int) -> Work:
-        """Returns the work that takes unreadable messages out of the log."""
-        return damage.set_aside(self._reader, corrupt, count, self.origin, self.epoch)
-
-    def retained_size(self, topic: str) -> int | None:
-        """Returns the bytes of a topic's retained message, None if it has none; only its row is read."""
-        return retained.size_of(self._reader, topic)
-
-    def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[drops.DroppedRow], int]:
-        """Returns ranges of drops since a time, and where the next call goes on (``drops.changed_since``)."""
-        return drops.changed_since(self._reader, consumer, since_ms, until_ms)
-
-    def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
-        """Returns how many messages consumers did not get, by reason (``drops.counted_of``)."""
-        return drops.counted_of(self._reader, consumers)
-
-    def size_of_state(self) -> int:
-        """Returns the bytes of all tables but messages and retained messages (``schema.size_of_state``)."""
-        return schema.size_of_state(self._reader)
-
-    def retained_source(self, topic: str) -> retained.Source | None:
-        """Returns where a topic's retained message comes from, None if it has none."""
-        return retained.source_of(self._reader, topic)
-
-    def find_retained(self, searches: Sequence[retained.Search], now_ms: int) -> list[retained.Piece]:
-        """Returns a piece of the retained messages for each of the first searches (``retained.find``)."""
-        return retained.find(self._reader, searches, now_ms)
-
-    def read_retained(self, topics: Sequence[str], most: int = READ_BYTES_MAX) -> dict[str, tuple[int, Message] | None]:
-        """Returns position and message by topic, None for a topic without one: as many as fit ``most`` bytes."""
-        return retained.read(self._reader, topics, most)
-
     def close(self) -> None:
         """Copies the last commits into the database and removes the WAL, unless another process reads it."""
         self._checkpoints.close()
         with contextlib.suppress(sqlite3.Error):  # otherwise the WAL stays, and the next start reads it
             self._begin_round(wal_bytes=0)
-        self._reader.close()
+        self.reader.close()
         self._writer.close()
 
 

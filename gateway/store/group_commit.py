@@ -30,6 +30,45 @@ USUAL_SWITCH_INTERVAL_S = sys.getswitchinterval()
 logger = logging.getLogger(__name__)
 
 
+class Hurry:
+    """Lets the thread of a commit that takes long have the interpreter more often."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._began_s: float | None = None  # when the commit began that runs now
+        self._looking: asyncio.TimerHandle | None = None  # the next look at how long it takes
+        self._is_on = False
+
+    def begin(self, now_s: float) -> None:
+        """A commit begins."""
+        self._began_s = now_s
+        if self._looking is None:  # one timer for all commits: setting one anew with each costs more than looking
+            self._looking = self._loop.call_later(LONG_S, self._look)
+
+    def end(self) -> None:
+        """The commit is over."""
+        self._began_s = None
+        if self._is_on:
+            self._is_on = False
+            sys.setswitchinterval(USUAL_SWITCH_INTERVAL_S)
+
+    def close(self) -> None:
+        """No commit begins any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+
+    def _look(self) -> None:
+        self._looking = None
+        if self._began_s is None:
+            return
+        left_s = self._began_s + LONG_S - self._loop.time()
+        if left_s > 0:
+            self._looking = self._loop.call_later(left_s, self._look)
+        else:
+            self._is_on = True
+            sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+
 class GroupCommit(Generic[Item, Result]):
     """Commits items in the order in which they were submitted, a batch at a time, on one thread.
 
@@ -64,9 +103,7 @@ class GroupCommit(Generic[Item, Result]):
         self._next: asyncio.Handle | None = None  # the commit that will begin
         self._next_from_s = 0.0
         self._is_committing = False
-        self._began_s = 0.0  # when the newest commit began
-        self._looking: asyncio.TimerHandle | None = None  # the next look at how long a commit takes
-        self._hurries = False
+        self._hurry = Hurry(self._loop)
         self._ended: asyncio.Future[None] | None = None  # while closing
         self._batches: SimpleQueue[tuple[list[Item], list[Told]] | None] = SimpleQueue()
         self._outcome: Callable[[], None] | None = None  # of the commit that is over, for the event loop
@@ -102,8 +139,7 @@ class GroupCommit(Generic[Item, Result]):
         if self._is_committing:
             self._ended = self._loop.create_future()
             await self._ended
-        if self._looking is not None:
-            self._looking.cancel()
+        self._hurry.close()
         self._batches.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
         self._loop.remove_reader(self._over)
@@ -118,24 +154,11 @@ class GroupCommit(Generic[Item, Result]):
         self._next = None
         self._is_committing = True
         self.gathering += 1
-        self._began_s = self._loop.time()
-        self._next_from_s = self._began_s + self._interval_s
+        now_s = self._loop.time()
+        self._next_from_s = now_s + self._interval_s
         batch, self._gathered, self._told = (self._gathered, self._told), [], []
-        if self._looking is None:  # one timer for all commits: setting one anew with each costs more than looking
-            self._looking = self._loop.call_later(LONG_S, self._look)
+        self._hurry.begin(now_s)
         self._batches.put(batch)
-
-    def _look(self) -> None:
-        """Hurries a commit that takes long."""
-        self._looking = None
-        if not self._is_committing:
-            return
-        left_s = self._began_s + LONG_S - self._loop.time()
-        if left_s > 0:
-            self._looking = self._loop.call_later(left_s, self._look)
-        else:
-            self._hurries = True
-            sys.setswitchinterval(SWITCH_INTERVAL_S)
 
     def _run(self) -> None:
         """The thread."""
@@ -205,9 +228,7 @@ class GroupCommit(Generic[Item, Result]):
     def _go_on(self) -> None:
         """A commit is over: the next one begins if items have gathered meanwhile."""
         self._is_committing = False
-        if self._hurries:
-            self._hurries = False
-            sys.setswitchinterval(USUAL_SWITCH_INTERVAL_S)
+        self._hurry.end()
         if self._gathered and (self.closing or not self._interval_s):
             self._begin()
         elif self._gathered:

@@ -68,9 +68,9 @@ def together(numbers: range, qos: int, received_ms: int = 0, received_by: str = 
         Publish("a", b"%d" % one, qos, packet_identifier=9, properties=identified("a", 7, one)).encode(MQTT_5)
         for one in numbers
     ]
-    return PublishBatch(
-        b"".join(packets), {"a": None}, len(packets), MQTT_5, "c", received_ms, received_by, bring_identities=True
-    )
+    batch = PublishBatch(b"".join(packets), {"a": None}, len(packets), MQTT_5, "c", received_ms, received_by)
+    batch.bring_identities = True
+    return batch
 
 
 def identified(origin: str, epoch: int, seq: int) -> dict[int, object]:

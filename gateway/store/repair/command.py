@@ -15,13 +15,13 @@ from gateway.store.consumer_names import GROUP, SESSION
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.rebuild import Lost, Rebuild
 from gateway.store.repair.salvage import tables_of
-from gateway.store.sqlite import marks, swap_files
+from gateway.store.sqlite import marks, quarantine, swap_files
 from gateway.store.sqlite.disk import words_of
 from gateway.store.sqlite.folder import MESSAGES, TakenFolder, take_folder
 from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import open_for_reading
 from gateway.store.sqlite.wal import hides_transactions
-from gateway.store.tables import quarantine, schema
+from gateway.store.tables import schema
 from gateway.store.tables.sessions import StoredSession, filters_of
 from gateway.store.tables.sessions import load as load_sessions
 from wire.topics import parse_shared

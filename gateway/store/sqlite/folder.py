@@ -6,6 +6,7 @@ import fcntl
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ of the other folder."""
 
 LOCK = "lock"
 RESERVED_BYTES = 64 * 1024 * 1024  # of the disk: with none left, not even a deletion could be written
+NOTE_EVERY = 16  # messages: each note makes a page of the kernel dirty
+NOTE_PAUSE_S = 0.05  # between two notes, as one may wait until the disk has the page; a copy is older than that
 NOTE_BYTES = 256  # so that a note replaces the one before as a whole, in one sector
 FOLDER_MODE, FILE_MODE = 0o700, 0o600  # a user that can open a file of SQLite can also lock it
 
@@ -86,6 +89,8 @@ class TakenFolder:
         self.path = folder
         self._locks: list[int] = []
         self._files: dict[str, tuple[int, int]] = {}  # their paths as text: each commit looks at them
+        self._noted = 0  # the position in the note
+        self._notes_from_s = 0.0  # the moment from which the next position may be noted
         self._lock(LOCK, os.O_RDWR | os.O_CREAT)
 
     def lock_messages(self) -> None:
@@ -132,6 +137,12 @@ class TakenFolder:
         os.pwrite(self._locks[0], msgspec.json.encode(note).ljust(NOTE_BYTES), 0)
         if is_synced:
             os.fsync(self._locks[0])
+
+    def note_position(self, epoch: int, run: int, position: int) -> None:
+        """Writes a note with the store's newest position, from time to time. Raises OSError."""
+        if position - self._noted >= NOTE_EVERY and (now_s := time.monotonic()) >= self._notes_from_s:
+            self.write_note(LockNote(epoch, [run], position), is_synced=False)
+            self._noted, self._notes_from_s = position, now_s + NOTE_PAUSE_S
 
     def _lock(self, name: str, flags: int) -> None:
         try:

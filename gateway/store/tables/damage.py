@@ -19,12 +19,13 @@ import msgspec
 
 from gateway.errors import is_damage
 from gateway.store.consumer_names import LOST
+from gateway.store.sqlite import quarantine
+from gateway.store.sqlite.quarantine import Note
 from gateway.store.sqlite.rows import first_row, sealed, take_out_corrupt
-from gateway.store.tables import cursors, log_rows, quarantine
+from gateway.store.tables import cursors, log_rows
 from gateway.store.tables.drops import DAMAGED, GATEWAY
 from gateway.store.tables.drops import INSERT as INSERT_RANGE
 from gateway.store.tables.log_rows import CorruptRow, Hole
-from gateway.store.tables.quarantine import Note
 
 SCHEMA = """
 CREATE TABLE damaged (

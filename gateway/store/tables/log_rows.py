@@ -77,12 +77,11 @@ class PublishBatch:
         received_ms: when they came, as Unix time.
         gateway: the gateway that accepted them, which is the origin of their identities. A message that a route has
             handed on names its first gateway, and when it came there, by itself.
-        epoch, first_seq: the first identity; the others follow. The store gives it, unless they bring their own.
-        bring_identities: whether all of them bring an identity, or none.
         content_size: bytes of their payloads, topic names and properties, None where these are not known yet.
-        owner: the owner for whose limits they count (``gateway.holdings``) until they are stored.
 
-    ``position`` is the place of the first one in the log, once it is stored.
+    ``bring_identities`` says whether all of them bring an identity, or none. ``epoch`` and ``first_seq`` are the first
+    identity that the store gives otherwise; the others follow. ``position`` is the place of the first one in the log,
+    once it is stored; until then they count for the limits of ``owner`` (``gateway.holdings``).
     """
 
     __slots__ = (
@@ -111,10 +110,6 @@ class PublishBatch:
         publisher: str,
         received_ms: int,
         gateway: str,
-        epoch: int = 0,
-        first_seq: int = 0,
-        bring_identities: bool = False,
-        owner: str = "",
         content_size: int | None = None,
     ) -> None:
         self.packets = packets
@@ -124,11 +119,9 @@ class PublishBatch:
         self.publisher = publisher
         self.received_ms = received_ms
         self.gateway = gateway
-        self.epoch = epoch
-        self.first_seq = first_seq
-        self.bring_identities = bring_identities
-        self.owner = owner
-        self.position = 0
+        self.epoch = self.first_seq = self.position = 0
+        self.bring_identities = False
+        self.owner = ""
         self._content_size = content_size
         self._messages: list[Message] | None = None
 
@@ -475,4 +468,6 @@ def _unpack(fields: list[Any]) -> Part | Gap:
         return Gap(*rest)
     packets, topics, count, publisher, received_ms, gateway, epoch, first_seq = rest
     names = dict.fromkeys(topics)
-    return PublishBatch(packets, names, count, kind, publisher, received_ms, gateway, epoch, first_seq, not first_seq)
+    batch = PublishBatch(packets, names, count, kind, publisher, received_ms, gateway)
+    batch.epoch, batch.first_seq, batch.bring_identities = epoch, first_seq, not first_seq
+    return batch

@@ -46,8 +46,8 @@ class Application:
     def take(self, step: Publishes | Acknowledgements) -> None:
         if isinstance(step, Publishes):
             count, level, brings = len(step.identifiers), self.protocol.protocol_level, bool(step.identities)
-            first_seq = 0 if brings else self._numbered + 1
-            run = PublishBatch(step.packets, step.topics, count, level, "c", 7, "gw", 0, first_seq, brings)
+            run = PublishBatch(step.packets, step.topics, count, level, "c", 7, "gw")
+            run.first_seq, run.bring_identities = 0 if brings else self._numbered + 1, brings
             assert {message.topic for message in run.messages()} == set(step.topics)
             assert sum(len(message.payload) for message in run.messages()) == step.payload_size
             assert sum(message.content_size for message in run.messages()) == step.content_size == run.content_size

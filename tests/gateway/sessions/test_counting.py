@@ -1,6 +1,7 @@
 """Queues that are counted again: sessions that change their subscriptions meanwhile, and sessions that end."""
 
 import asyncio
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Semaphore
@@ -10,8 +11,7 @@ import pytest
 from gateway import limits as limits_module
 from gateway.config.schema import GatewayConfig, QueueConfig, StoreConfig
 from gateway.limits import Limits
-from gateway.store import Cursor, MessageLog, count_backlogs
-from gateway.store.database import Database
+from gateway.store import Cursor, MessageLog, count_backlogs, reader
 from gateway.store.reader import RowCache
 from gateway.store.tables.log_rows import LogRow
 from tests.gateway.store.support import append_all, numbered, opened
@@ -30,14 +30,14 @@ async def test_a_session_that_unsubscribes_while_it_is_counted_has_none_of_that_
         limits, cursor = limits_of(log), Cursor(log, "c", ["a", "b"])
         await append_all(log, [*numbered(20), *numbered(3, "b")])
         monkeypatch.setattr(RowCache, "behind", lambda *_: iter(()))  # the file has to be read
-        begun, allowed, read = [], Semaphore(0), Database.read
+        begun, allowed, read = [], Semaphore(0), reader.read_rows
 
-        def read_once_allowed(database: Database, after: int, up_to: int) -> list[LogRow]:
+        def read_once_allowed(connection: sqlite3.Connection, after: int, up_to: int) -> list[LogRow]:
             begun.append(after)
             allowed.acquire()
-            return read(database, after, up_to)
+            return read(connection, after, up_to)
 
-        monkeypatch.setattr(Database, "read", read_once_allowed)
+        monkeypatch.setattr(reader, "read_rows", read_once_allowed)
         try:
             limits.discarding.count_again([cursor])
             await until(lambda: len(begun) == 1, "it is being counted")

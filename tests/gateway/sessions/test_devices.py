@@ -6,8 +6,8 @@ import pytest
 
 from gateway.sessions import devices
 from gateway.sessions.devices import FILE, TABLE, Device, devices_in
+from gateway.store.sqlite.quarantine import notes_in
 from gateway.store.sqlite.shelf import Shelf
-from gateway.store.tables.quarantine import notes_in
 from tests.gateway.support import Client, connected, running, tcp_port, until
 from wire.codec.packets import MQTT_3_1_1
 from wire.properties import USER_PROPERTY

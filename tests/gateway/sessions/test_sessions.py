@@ -13,10 +13,9 @@ import pytest
 from gateway.broker import Broker
 from gateway.config.schema import LimitsConfig
 from gateway.sessions import registry
-from gateway.store import MessageLog, maintenance
-from gateway.store.database import Database
+from gateway.store import MessageLog, maintenance, reader
 from gateway.store.sqlite import rows
-from gateway.store.tables.quarantine import notes_in
+from gateway.store.sqlite.quarantine import notes_in
 from gateway.subscriptions import Subscription
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.steps import publish_numbers, session_of, started
@@ -361,8 +360,9 @@ async def test_a_gateway_closes_while_sessions_look_through_a_backlog_for_what_i
     config = configure(tmp_path)
     log = await MessageLog.open(tmp_path, origin=config.name)
     broker = Broker(config, log)
-    medium, read = threading.Event(), Database.read
-    monkeypatch.setattr(Database, "read", lambda *read_of: medium.wait() and read(*read_of))  # it has not answered yet
+    medium, read = threading.Event(), reader.read_rows
+    # It has not answered yet.
+    monkeypatch.setattr(reader, "read_rows", lambda *read_of: medium.wait() and read(*read_of))
     await broker.start()
     async with asyncio.timeout(LONG_S):
         await broker.close()

@@ -117,10 +117,9 @@ def batch_of(
     found = cut_publishes(data, 0, level, topics, topics.origins)
     assert found.end == len(data)
     assert found.payload_size == sum(len(payload) for _, payload in messages)
-    size = found.content_size
-    return PublishBatch(
-        data, found.topics, len(packets), level, "client", 1234, "gw", epoch, first_seq, content_size=size
-    )
+    batch = PublishBatch(data, found.topics, len(packets), level, "client", 1234, "gw", found.content_size)
+    batch.epoch, batch.first_seq = epoch, first_seq
+    return batch
 
 
 def random_batch(
@@ -144,7 +143,9 @@ def random_batch(
         packet = Publish(topic, dice.randbytes(dice.randint(0, 40)), qos, packet_identifier=3, properties=properties)
         packets.append(packet.encode(level))
     now_ms = int(time.time() * 1000)
-    return PublishBatch(b"".join(packets), used, count, level, "client", now_ms, "gw", bring_identities=brings)
+    batch = PublishBatch(b"".join(packets), used, count, level, "client", now_ms, "gw")
+    batch.bring_identities = brings
+    return batch
 
 
 async def take_all(cursor: Cursor) -> list[Message]:

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from gateway.message import Message
-from gateway.store import Backlog, Cursor, MessageLog, PublishBatch, count_backlogs, skip_ahead
-from gateway.store.database import Database
+from gateway.store import Backlog, Cursor, MessageLog, PublishBatch, count_backlogs, reader, skip_ahead
 from gateway.store.tables import log_rows
 from gateway.store.tables.log_rows import LogRow
 from tests.gateway.store.support import (
@@ -41,14 +40,14 @@ async def test_news_that_come_while_others_are_looked_through_are_not_passed_ove
         await log.submit([Message("x", b"0")])
         for _ in range(4):  # more than one reading brings
             await log.submit([Message("z", bytes(1000)) for _ in range(1000)])
-        is_slow, is_free, read, reads = threading.Event(), threading.Event(), Database.read, itertools.count()
+        is_slow, is_free, read, reads = threading.Event(), threading.Event(), reader.read_rows, itertools.count()
 
-        def slow_read(database: Database, after: int, up_to: int) -> list[LogRow]:
+        def slow_read(connection: sqlite3.Connection, after: int, up_to: int) -> list[LogRow]:
             if next(reads) == 1:
                 hold_up(is_slow, is_free)
-            return read(database, after, up_to)
+            return read(connection, after, up_to)
 
-        monkeypatch.setattr(Database, "read", slow_read)
+        monkeypatch.setattr(reader, "read_rows", slow_read)
         settling = asyncio.create_task(skip_ahead(log, [ends, stays]))
         await until(lambda: is_slow.is_set() or settling.done(), "the second read waits, if there is one")
         ends.drop()
@@ -246,7 +245,8 @@ async def test_nothing_is_passed_over_where_the_file_does_not_show_the_newest_ye
         assert payloads(await cursor.fetch_now(3)) == [0, 1, 2]
         await append_all(log, numbered(3))
         with monkeypatch.context() as before:
-            before.setattr(Database, "read", lambda database, after, _, read=Database.read: read(database, after, 3))
+            read = reader.read_rows
+            before.setattr(reader, "read_rows", lambda connection, after, _: read(connection, after, 3))
             with pytest.raises(sqlite3.Error, match="no message is there from 4 to 6"):
                 await cursor.fetch_now(3)
         assert payloads(await cursor.fetch_now(3)) == [0, 1, 2]

@@ -10,9 +10,10 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store import Cursor, MessageLog, database
+from gateway.store import Cursor, MessageLog
 from gateway.store.repair import repair
 from gateway.store.sqlite import checkpoint, marks
+from gateway.store.sqlite import folder as its_folder
 from tests.gateway.store.support import append_all, epoch_of, opened, stored
 
 FIRST, SECOND = 60, 40  # messages before and behind the moment of the older copies
@@ -31,7 +32,7 @@ def shrink_log(monkeypatch: pytest.MonkeyPatch) -> None:
     pages = {"ROOM_PAGES": 80, "FULL_PAGES": 40, "AHEAD_FROM_PAGES": 20, "AHEAD_STEP_PAGES": 5, "LAST_FROM_PAGES": 35}
     for name, number in pages.items():
         monkeypatch.setattr(checkpoint, name, number)
-    monkeypatch.setattr(database, "NOTE_PAUSE_S", 0.0)  # the copies are not 0.05 s apart on a quick machine
+    monkeypatch.setattr(its_folder, "NOTE_PAUSE_S", 0.0)  # the copies are not 0.05 s apart on a quick machine
     monkeypatch.setattr(marks, "file_id_of", lambda _: 1)  # the copies below stand for the store itself
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.store import shelf
+from gateway.store.sqlite.quarantine import FILE, Note, notes_in, set_aside
 from gateway.store.sqlite.shelf import Shelf
-from gateway.store.tables.quarantine import FILE, Note, notes_in, set_aside
 from tests.gateway.store.support import disk_full, stored
 
 ROOT = Path(__file__).parents[4]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from gateway.store.tables.quarantine import Note, set_aside
+from gateway.store.sqlite.quarantine import Note, set_aside
 from tests.support.command import holdfast
 from tests.tools.cli.gateway.running import Gateway, check, publish
 

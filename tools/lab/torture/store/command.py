@@ -18,8 +18,9 @@ import typer
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store import MESSAGES
+from gateway.store import MESSAGES, retained
 from gateway.store.database import Database
+from gateway.store.reader import READ_BYTES_MAX, read_rows
 from gateway.store.sqlite.folder import take_folder
 from tools.cli.failure import failing_on
 from tools.cli.paths import memory_folder, source_root
@@ -139,16 +140,16 @@ class Torture:
 
 
 def _state_of(database: Database) -> State:
-    kept = database.read_retained(TOPICS)
-    retained = {(topic, number_of(found[1].payload)) for topic, found in kept.items() if found}
+    found = retained.read(database.reader, TOPICS, READ_BYTES_MAX)
+    kept = {(topic, number_of(one[1].payload)) for topic, one in found.items() if one}
     incoming = {(session, one) for session, identifiers in database.found.incoming.items() for one in identifiers}
     wills = {(will.session, will.delay_s) for will in database.found.wills}
-    return State(database.position, frozenset(incoming), frozenset(retained), frozenset(wills))
+    return State(database.position, frozenset(incoming), frozenset(kept), frozenset(wills))
 
 
 def _all_messages(database: Database, after: int) -> list[tuple[int, Message]]:
     found: list[tuple[int, Message]] = []
-    while groups := database.read(after, database.position):
+    while groups := read_rows(database.reader, after, database.position):
         for group in groups:
             found += group.read(after, group.last)
         after = groups[-1].last
