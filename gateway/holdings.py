@@ -33,13 +33,13 @@ class Holdings:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._sizes: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
         self._whole = 0
 
     def fits(self, owner: str, size: int) -> bool:
         """Whether ``size`` more bytes are within the owner's limit, and within the whole or the owner's part of it."""
         wanted, whole = self.of(owner) + size, OWNERS_FULL * self._most
-        owners = len(self._sizes) + (owner not in self._sizes)
+        owners = len(self.sizes) + (owner not in self.sizes)
         return wanted <= self._most and (self._whole + size <= whole or wanted <= whole // owners)
 
     def add(self, owner: str, size: int) -> None:
@@ -47,28 +47,28 @@ class Holdings:
         self._whole += size
         left = self.of(owner) + size
         if left:
-            self._sizes[owner] = left
+            self.sizes[owner] = left
         else:
-            self._sizes.pop(owner, None)
+            self.sizes.pop(owner, None)
 
     def of(self, owner: str) -> int:
         """Returns the bytes that an owner holds."""
-        return self._sizes.get(owner, 0)
+        return self.sizes.get(owner, 0)
 
 
 class Holding:
-    """The bytes that one session or one connection holds. They count for its ``owner`` until it is closed.
+    """The bytes that one session or one connection holds, ``size``. They count for its ``owner`` until it is closed.
 
     Args:
         holdings: counts them by owner.
     """
 
-    __slots__ = ("_holdings", "_size", "owner")
+    __slots__ = ("_holdings", "owner", "size")
 
     def __init__(self, holdings: Holdings) -> None:
         self._holdings: Holdings | None = holdings
         self.owner = ""
-        self._size = 0
+        self.size = 0
 
     def fits(self, size: int) -> bool:
         """Whether the owner may hold ``size`` more bytes."""
@@ -77,17 +77,17 @@ class Holding:
     def add(self, size: int) -> None:
         """Counts ``size`` more bytes; a negative ``size`` counts fewer."""
         if self._holdings is not None:
-            self._size += size
+            self.size += size
             self._holdings.add(self.owner, size)
 
     def give(self, owner: str) -> None:
         """Counts its bytes for this owner from now on."""
         if self._holdings is not None and owner != self.owner:
-            self._holdings.add(self.owner, -self._size)
-            self._holdings.add(owner, self._size)
+            self._holdings.add(self.owner, -self.size)
+            self._holdings.add(owner, self.size)
             self.owner = owner
 
     def close(self) -> None:
         """Counts nothing any more: the session or the connection has ended."""
-        self.add(-self._size)
+        self.add(-self.size)
         self._holdings = None

@@ -5,9 +5,9 @@ from gateway.config.errors import Checked, ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config.load import Table, beside, check_readable
 from gateway.config.network import Hops, Mode, SelectConfig, ZoneName, errors_in_filter
-from gateway.connection.publish_answers import PublishAnswers
-from gateway.connection.publish_in import Intake, Realtime
-from gateway.connection.publish_rules import PublishRules
+from gateway.connection.intake.publish_answers import PublishAnswers
+from gateway.connection.intake.publish_in import Intake, Realtime
+from gateway.connection.intake.publish_rules import PublishRules
 from gateway.connection.services import Services
 from gateway.counters import Counters, LinkStatus, RouteState
 from gateway.errors import ListenError

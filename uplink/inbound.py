@@ -14,7 +14,7 @@ from functools import partial
 from gateway.delivery import Window
 from gateway.links import BadAnnouncement, BadLinkStates, Conditions
 from gateway.routes import Intake, PublishAnswers, PublishRules, Realtime, Services, Trusting
-from gateway.store import AckBatch, AckOrder, qos2
+from gateway.store import AckOrder, qos2
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes
@@ -65,8 +65,8 @@ class Inbound:
         self._notes = notes
         client, self._remote, self._connack, _ = accepted
         self._backoff = backoff
-        self._acks = AckBatch(services.log.hand_in, AckOrder(self._answered, self._remote.close))
-        self._answers = PublishAnswers(client, queue.publisher, self._acks)
+        order = AckOrder(self._answered, self._remote.close)
+        self._answers = PublishAnswers(client, queue.publisher, services.log, order)
         self._intake = Intake(
             services,
             self._answers,
@@ -139,7 +139,7 @@ class Inbound:
             self._is_stopping = True
             await asyncio.wait({self._following})
         self._intake.stop()
-        await self._acks.settle()
+        await self._answers.settle()
         self._queue.state.receive_problem = self._queue.state.receive_note = ""
 
     def _handle(self, step: Step) -> None:
@@ -163,7 +163,7 @@ class Inbound:
 
     async def _end_acks(self) -> None:
         """Submits the work of the packets that came together; returns when more may be read."""
-        self._acks.end()
+        self._answers.end()
         self._note_taken()
         await self._services.log.writer.wait_for_room()
         await self._intake.wait_for_pace()

@@ -6,23 +6,22 @@ from functools import partial
 from typing import NamedTuple
 
 from gateway.auth.permissions import Permissions, Topics
+from gateway.connection.accepted import Accepted
+from gateway.connection.intake.publish_answers import PublishAnswers
+from gateway.connection.intake.publish_in import Intake, Realtime
+from gateway.connection.intake.publish_rules import PublishRules
 from gateway.connection.multicast import MulticastMember
 from gateway.connection.neighbour import LinkLine, ListeningEnd
-from gateway.connection.publish_answers import PublishAnswers
-from gateway.connection.publish_in import Intake, Realtime
-from gateway.connection.publish_rules import PublishRules
 from gateway.connection.services import Services
 from gateway.connection.subscribe import SubscribeRefused, Subscribing
-from gateway.connection.underway import Underway
 from gateway.delivery import Peer, Sender, Window
 from gateway.log_fields import about
 from gateway.network.topology import BadLinkStates
-from gateway.port import Port
 from gateway.sessions.session import Session
-from gateway.store import AckBatch, retained
+from gateway.store import retained
 from gateway.streams.naming import Naming
 from wire import reasons
-from wire.bulk.connection import Acknowledgements, BulkServerConnection
+from wire.bulk.connection import Acknowledgements
 from wire.codec.packets import (
     Packet,
     Puback,
@@ -56,74 +55,51 @@ class Client:
 
     Args:
         services: the parts of the gateway that it uses.
-        protocol: the connection, already accepted.
-        port: the line under the connection.
+        accepted: its connection.
         session: its session.
         permissions: what the client may do.
         topics: the topic names that may take the fast path.
-        name: its name in the log.
-        underway: what its streams share.
-        answered: called when answers wait to be sent.
-        failed: ends the connection because of a fault of ours; called with a text.
-        disconnect: ends the connection with a reason code.
-        realtime: which of its messages are real-time ones.
         end: this end of the link, if the client is a neighbour.
     """
 
     __slots__ = (
-        "_acks",
-        "_answered",
+        "_accepted",
         "_answers",
         "_end",
-        "_failed",
-        "_name",
         "_permissions",
-        "_port",
-        "_protocol",
         "_sender",
-        "_services",
-        "_session",
         "_subscribing",
         "_window",
         "intake",
+        "services",
+        "session",
     )
 
     def __init__(
         self,
         services: Services,
-        protocol: BulkServerConnection,
-        port: Port,
+        accepted: Accepted,
         session: Session,
         permissions: Permissions,
         topics: Topics,
-        name: str,
-        underway: Underway,
-        *,
-        answered: Callable[[], None],
-        failed: Callable[[str], None],
-        disconnect: Callable[[int], None],
-        realtime: Realtime = Realtime.NONE,
         end: ListeningEnd | None = None,
     ) -> None:
+        self.services, self._accepted, self.session, self._permissions = services, accepted, session, permissions
         self._end = end
-        self._protocol, self._session, self._permissions = protocol, session, permissions
-        self._name, self._port = name, port
-        self._services, self._answered, self._failed = services, answered, failed
-        self._acks: AckBatch = AckBatch(services.log.hand_in, underway.order)
-        connect = protocol.connect_packet
+        protocol, port, connect = accepted.protocol, accepted.port, accepted.protocol.connect_packet
         wishes = [] if connect is None else find_wishes(connect.properties)
-        keeps = KEEP in wishes
-        self._answers = PublishAnswers(protocol, session, self._acks)
+        keeps, publishing = KEEP in wishes, services.publishing
+        self._answers = PublishAnswers(protocol, session, services.log, accepted.order)
         rules = PublishRules(
-            services.publishing, self._answers, permissions, topics, disconnect, keeps_identities=keeps
+            publishing, self._answers, permissions, topics, accepted.disconnect, keeps_identities=keeps
         )
         self.intake: Intake = Intake(
             services,
             self._answers,
             rules,
             copies=services.copies.of(session.client_id) if end is not None else None,
-            realtime=realtime,
-            waiting=underway.waiting,
+            realtime=_realtime(accepted, end),
+            waiting=accepted.waiting,
             begin_again=rules.begin_again,
         )
         self._subscribing: Subscribing | None = None  # most devices only publish
@@ -131,14 +107,14 @@ class Client:
         hop = services.log.hop if keeps and has_identity else ""  # it is a route
         line = port if end is None else LinkLine(port, end)
         naming, may_receive = Naming(services.stream, session), session.cursor.rights.may_receive
-        peer = Peer(name, protocol, line, answered, may_receive, has_identity, hop=hop, naming=naming)
+        peer = Peer(accepted.name, protocol, line, accepted.flush, may_receive, has_identity, hop=hop, naming=naming)
         owner, outgoing = session.holding.owner, session.outgoing
         shift, room = services.shared.shifts.of(owner), services.shared.rooms.of(owner)
         self._window: Window = Window(
-            peer, services.log, session.cursor.consumer, outgoing, shift, services.counters, underway.flight, room
+            peer, services.log, session.cursor.consumer, outgoing, shift, services.counters, accepted.flight, room
         )
         retained = session.new_retained() if session.owed else None
-        self._sender = Sender(self._window, services.log, session.cursor, failed, retained)
+        self._sender = Sender(self._window, services.log, session.cursor, accepted.fail, retained)
         services.subscribers.feed(session, self._sender)
 
     async def handle(self, packet: Packet) -> None:
@@ -170,7 +146,7 @@ class Client:
         try:
             return end.hear(packet)
         except BadLinkStates as error:
-            self._failed(f"the neighbour's link states: {error}")
+            self._accepted.fail(f"the neighbour's link states: {error}")
             return True
 
     def take(self, step: Acknowledgements) -> None:
@@ -179,7 +155,7 @@ class Client:
             self._answers.release(step.identifiers)
         elif step.packet_type == PUBREC:
             self._note_answers(step.identifiers)
-            self._window.handle_pubrecs(step.identifiers, self._acks.add)
+            self._window.handle_pubrecs(step.identifiers, self._answers.add)
         elif step.packet_type == PUBCOMP:
             self._window.handle_pubcomps(step.identifiers)
         else:
@@ -188,16 +164,21 @@ class Client:
 
     def _note_answers(self, identifiers: list[int]) -> None:
         """The client has answered messages: so all has arrived that was sent before these."""
-        if self._session.released is not None and self._session.released.probe is not None:
-            self._session.released.note_answers(identifiers, self._protocol.identifiers_in_use)
+        if self.session.released is not None and self.session.released.probe is not None:
+            self.session.released.note_answers(identifiers, self._accepted.protocol.identifiers_in_use)
+
+    @property
+    def may_read_on(self) -> bool:
+        """Whether the gateway may read more from this client."""
+        return self.services.log.writer.has_room and self.intake.may_read_on
 
     def end_batch(self) -> None:
         """Submits the work of the packets that came together."""
-        self._acks.end()
+        self._answers.end()
 
     def stop(self) -> None:
         """Ends with its connection. What came over it is written before anything that comes over the next one."""
-        self._acks.end()
+        self._answers.end()
         self.intake.stop()
         self._sender.stop()
         if self._subscribing is not None:
@@ -211,8 +192,8 @@ class Client:
 
     async def _handle_subscribe(self, packet: Subscribe) -> None:
         if answer := await self.subscribe(packet):
-            if self._protocol.connected:
-                self._protocol.suback(packet.packet_identifier, answer.codes, answer.problem, answer.keys)
+            if self._accepted.protocol.connected:
+                self._accepted.protocol.suback(packet.packet_identifier, answer.codes, answer.problem, answer.keys)
             await answer.follow()
 
     async def subscribe(self, packet: Subscribe, naming: str = "") -> Answer | None:
@@ -220,12 +201,12 @@ class Client:
 
         ``naming`` is how the client has named the stream. Raises sqlite3.Error.
         """
-        await self._acks.settle()  # what the client has published before is older than its subscription
+        await self._answers.settle()  # what the client has published before is older than its subscription
         if self._has_ended():
             return None  # its session may have ended too
-        self._session.retained_for(self._sender).expect()
+        self.session.retained_for(self._sender).expect()
         if self._end is None:  # over a link, one client's subscription would hold the messages of all others back
-            self._sender.live_hold.begin(self._services.log.head)
+            self._sender.live_hold.begin(self.services.log.head)
         problem = ""
         subscribing = self._subscriptions()
         try:
@@ -233,7 +214,7 @@ class Client:
         except SubscribeRefused as error:
             codes, owed = [reasons.IMPLEMENTATION_SPECIFIC_ERROR] * len(packet.filters), []
             problem = str(error)
-        self._services.network.tell()
+        self.services.network.tell()
         if self._end is not None:
             self._end.note_subscribed([topic_filter for topic_filter, _ in packet.filters])
         self._note_refused_filters(packet, codes, problem)
@@ -243,8 +224,8 @@ class Client:
     def _subscriptions(self) -> Subscribing:
         """Returns what changes the client's subscriptions. Most devices only publish, and have none."""
         if self._subscribing is None:
-            of_client = self._services, self._session, self._permissions
-            multicast = MulticastMember(*of_client, self._protocol, self._port, self._answered)
+            of_client = self.services, self.session, self._permissions
+            multicast = MulticastMember(*of_client, self._accepted)
             self._subscribing = Subscribing(*of_client, multicast)
         return self._subscribing
 
@@ -253,9 +234,9 @@ class Client:
     ) -> None:
         """Sends retained messages behind a SUBACK, and the gateway's own."""
         if self._has_ended():
-            self._session.owe(owed)
+            self.session.owe(owed)
             return
-        cursor = self._session.retained_for(self._sender)
+        cursor = self.session.retained_for(self._sender)
         cursor.add(owed)
         self._sender.send_retained()
         async for message, grant in subscribing.announced(packet, codes):
@@ -267,16 +248,16 @@ class Client:
 
     async def _handle_unsubscribe(self, packet: Unsubscribe) -> None:
         codes = await self.unsubscribe(packet)
-        if self._protocol.connected:
-            self._protocol.unsuback(packet.packet_identifier, codes)
+        if self._accepted.protocol.connected:
+            self._accepted.protocol.unsuback(packet.packet_identifier, codes)
 
     async def unsubscribe(self, packet: Unsubscribe) -> list[int]:
         """Ends subscriptions; returns the reason codes of the UNSUBACK. Raises sqlite3.Error."""
         others = None if self._end is None else self._end.others_than(packet)
         if self._end is not None:
-            self._services.subscribers.withdraw(self._session, packet.filters if others is None else others)
+            self.services.subscribers.withdraw(self.session, packet.filters if others is None else others)
         codes = await self._subscriptions().unsubscribe(packet.filters if others is None else others)
-        self._services.network.tell()
+        self.services.network.tell()
         return codes if others is None else [reasons.SUCCESS]
 
     def _note_refused_filters(self, packet: Subscribe, codes: list[int], problem: str) -> None:
@@ -284,22 +265,29 @@ class Client:
         refused = [place for place, code in enumerate(codes) if code >= reasons.UNSPECIFIED_ERROR]
         if refused:
             first, code = packet.filters[refused[0]][0], codes[refused[0]]
-            client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._port.peer}
+            session, peer = self.session, self._accepted.port.peer
+            client = {"client": session.client_id, "user": session.user or "", "peer": peer}
             what = {"filter": first, "refused": len(refused), "reason": problem or reasons.describe(code)}
             logger.warning("subscription refused", extra=about(**client, **what))
 
     def _has_ended(self) -> bool:
         """Whether the connection has ended, as it may while a method waits."""
-        return not self._protocol.connected
+        return not self._accepted.protocol.connected
 
     def _handle_pubrec(self, packet: Pubrec) -> None:
         if self._note_refusal(packet):
             self._window.handle_pubcomps([packet.packet_identifier])
         else:
-            self._window.handle_pubrecs([packet.packet_identifier], self._acks.add)
+            self._window.handle_pubrecs([packet.packet_identifier], self._answers.add)
 
     def _note_refusal(self, packet: Puback | Pubrec) -> bool:
         refused = packet.reason_code >= reasons.UNSPECIFIED_ERROR
         if refused:
-            logger.warning("%s refused a message: %s", self._name, reasons.describe(packet.reason_code))
+            logger.warning("%s refused a message: %s", self._accepted.name, reasons.describe(packet.reason_code))
         return refused
+
+
+def _realtime(accepted: Accepted, end: ListeningEnd | None) -> Realtime:
+    if accepted.port.visitor.is_realtime:
+        return Realtime.ALL
+    return Realtime.NONE if end is None else Realtime.MARKED

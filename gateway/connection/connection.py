@@ -3,56 +3,35 @@
 import asyncio
 import logging
 import sqlite3
-import time
 from collections.abc import Collection
-from typing import Any
 
-from gateway.auth.admission import Admission, Admitted, Refused, will_of
-from gateway.auth.permissions import Permissions, Topics
+from gateway.auth.admission import Admission, Admitted, Refused
+from gateway.auth.permissions import Topics
+from gateway.connection.accepted import Accepted
 from gateway.connection.bridge import keep_session
-from gateway.connection.client import Client
-from gateway.connection.neighbour import ListeningEnd, admit_neighbour, answer_to, forget_packets, read_conditions
-from gateway.connection.parts import Parts, Visits
-from gateway.connection.publish_in import Realtime
+from gateway.connection.connack import announced
+from gateway.connection.neighbour import begin_link
+from gateway.connection.parts import Parts
+from gateway.connection.presence import Presence
 from gateway.connection.services import Services
-from gateway.connection.underway import Underway
 from gateway.holdings import Holding, owner_of
 from gateway.log_fields import about
 from gateway.loop.pace import LineRoom, Slice
-from gateway.network.link import LINK_PROPERTY
 from gateway.port import Port
-from gateway.sessions.absence import drop_waiting
 from gateway.sessions.session import Session
-from wire import properties, reasons
+from wire import reasons
 from wire.bulk.connection import BulkServerConnection
 from wire.bulk.reader import BulkReader
-from wire.codec.connect import FOR_EVER_S
-from wire.codec.packets import (
-    Auth,
-    Connect,
-    Disconnect,
-    Packet,
-)
+from wire.codec.packets import Auth, Connect, Disconnect, Packet
 from wire.codec.requests import BRIDGE
 from wire.connection.states import AWAIT_CONNACK
 from wire.errors import Closed
-from wire.hops import HOPS_PROPERTY
-from wire.identity import KEEP, find_wishes
-from wire.time_offer import TIME_PROPERTY, encode_time
+from wire.properties import USER_PROPERTY
 
 RECEIVE_MAXIMUM = 2000  # QoS 1 and 2 messages of one client that may wait for their sync
 TOPIC_ALIAS_MAXIMUM = 32  # topics that the gateway keeps in memory for one client
-OFFER_FROM = 256  # bytes; a client with a smaller Maximum Packet Size is offered no time [MQTT-3.2.2-19]
 LATE_MS = 1000  # a timer this late says that the process stood still: what the client has sent is not read yet
 BACKLOG_MAX = 1024 * 1024  # bytes that the client has not read; beyond it the gateway reads nothing from it
-
-NOT_IN_REAL_TIME = (
-    properties.MAXIMUM_QOS,
-    properties.RETAIN_AVAILABLE,
-    properties.SHARED_SUBSCRIPTION_AVAILABLE,
-    properties.SESSION_EXPIRY_INTERVAL,
-)
-"""The properties of a CONNACK that are 0 at a real-time listener."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,18 +53,14 @@ class Connection:
         "_ended",
         "_holding",
         "_inflow",
-        "_is_session_new",
-        "_link_end",
         "_port",
+        "_presence",
         "_protocol",
         "_room",
         "_sent",
         "_services",
-        "_session",
         "_topics",
         "_turns",
-        "_unfinished",
-        "_visits",
         "owner",
         "tick",
     )
@@ -105,16 +80,12 @@ class Connection:
         self._topics = Topics()
         self._inflow = BulkReader(self._protocol, self._topics, self._topics.origins)
         self._admission = Admission(services.shared.access_control, self._protocol, port, stream)
-        self._session: Session | None = None
-        self._visits: Visits | None = None
-        self._is_session_new = False
-        self._link_end: ListeningEnd | None = None
+        self._presence: Presence | None = None  # once the client has logged in
         self._client: Parts | None = None
         self._awaits_client = True  # False: the client waits for us
         self._turns: asyncio.Event | None = None  # while a task waits until all that has come is handled
         self._ended = False
         self.owner = owner_of(None, port.visitor.host)
-        self._unfinished = 0
         self._room: LineRoom | None = None
         self._sent = 0  # bytes put on the line
         self._holding = Holding(services.shared.holdings)
@@ -124,12 +95,17 @@ class Connection:
     @property
     def name(self) -> str:
         """The client identifier and the address, for the log."""
-        return f"{self._session.client_id!r} at {self._port.peer}" if self._session else self._port.peer
+        session = self._session
+        return f"{session.client_id!r} at {self._port.peer}" if session else self._port.peer
 
     @property
     def user(self) -> str | None:
         """The user that has logged in; None without one."""
         return self._session.user if self._session else None
+
+    @property
+    def _session(self) -> Session | None:
+        return self._presence.session if self._presence is not None else None
 
     @property
     def is_realtime(self) -> bool:
@@ -218,13 +194,12 @@ class Connection:
 
     def _count_unfinished(self) -> None:
         """Counts the bytes of an incomplete packet for the owner; ends the connection if they do not fit."""
-        more = self._inflow.kept - self._unfinished
+        more = self._inflow.kept - self._holding.size
         if not more or self._ended:
             return
         if more > 0 and not self._holding.fits(more):
             self.disconnect(reasons.QUOTA_EXCEEDED)
             return
-        self._unfinished += more
         self._holding.add(more)
 
     def _may_take(self, topics: Collection[str]) -> bool:
@@ -246,7 +221,7 @@ class Connection:
     async def _take_piece(self, piece: bytes, slice_: Slice) -> None:
         self._topics.keep_to(self._services.shared.access_control.access)
         for step in self._inflow.feed(piece, _now_ms(), self._may_take):
-            if self._unfinished:
+            if self._holding.size:
                 self._count_unfinished()  # a packet that is complete now counts no more
             if step is None:
                 await self._handle_events()
@@ -293,7 +268,8 @@ class Connection:
             case Auth():
                 self._admission.handle_auth_again(event, self.user)
             case Disconnect():
-                self._handle_disconnect(event)
+                if self._presence is not None:
+                    self._presence.handle_disconnect(event)
             case Closed():
                 self._handle_closed(event)
             case _:
@@ -305,37 +281,20 @@ class Connection:
         if admitted is None or self._is_over():
             return
         keep_session(admitted.packet, admitted.client_id)
-        if not self._protocol.may_accept(self._announced(admitted)):
+        if not self._protocol.may_accept(announced(self._services, admitted, is_realtime=self.is_realtime)):
             return
         services = self._services = self._services.shared.streams[admitted.permissions.stream]
-        client_id = admitted.client_id
         self.owner = owner_of(admitted.permissions.user, self._port.visitor.host)
         self._holding.give(self.owner)
-        packet = admitted.packet
-        will_stream, will = will_of(packet, services.stream) if packet.will else ("", None)
-        own_will = will if will_stream == services.stream else None
-        services.wills.check(client_id, self.owner, own_will)
-        link = admit_neighbour(services, admitted, is_realtime=self.is_realtime)
-        conditions = await read_conditions(link)
-        if self._is_over():
+        self._presence = presence = Presence(services, admitted)
+        await presence.begin(self)
+        session = presence.session
+        if session is None or self._is_over():
             return
-        session, present = services.sessions.take_up(self, admitted, link)
-        del conditions  # the session has them
-        admitted.permissions.owns_client_id = self._owns(client_id, session)
-        forget_packets(services, session, admitted.packet)
-        self._session, self._is_session_new = session, not present
-        self._visits = visits = Visits(services, self, admitted, self.owner)
-        stored, note = services.wills.arrive(client_id, session.user, own_will, self.owner)
-        await services.sessions.save(client_id)
-        await services.log.submit(note)  # after it, all that an earlier connection brought is durable or has failed
-        services.wills.stay(client_id, stored)
-        await visits.resume(will_stream, will, present=present)
-        if self._is_over():
-            return
-        self._protocol.accept(present, self._announced(admitted, session))
+        properties = announced(services, admitted, session, is_realtime=self.is_realtime)
+        self._protocol.accept(presence.was_present, properties)
         services.sessions.note_back(session)
-        unreleased = (one for each in visits.sessions.values() for one in each.incoming)
-        self._protocol.resume([*session.incoming, *unreleased])
+        self._protocol.resume(list(presence.incoming()))
         self._protocol.repeats = session.released
         self._set_timer(self._protocol.next_timer_ms())
         self._port.note_admitted()
@@ -344,92 +303,25 @@ class Connection:
         if admitted.packet.client_id:
             visitor = self._port.visitor
             level = admitted.packet.level_byte & ~BRIDGE or self._protocol.protocol_level
-            services.shared.devices.note_connected(client_id, session.user, visitor.host, level)
+            services.shared.devices.note_connected(session.client_id, session.user, visitor.host, level)
         logger.info("connected", extra=about(**self._log_fields(), tls=self._port.visitor.tls or "none"))
-        end = await self._begin_link(session)
+        accepted = Accepted(
+            self.name, self._protocol, self._port, self._flush_unless_ended, self._fail, self.disconnect
+        )
+        end = await begin_link(services, session, accepted)
         if self._is_over():
+            if end is not None:
+                end.stop()
             return
-        self._link_end = end
         self._room = self._services.shared.rooms.of(self.owner)
         self._room.join(self)
-        underway = Underway(self._flush_unless_ended, self._fail)
-        self._client = Parts(
-            services, session, admitted.permissions, visits, self._protocol, underway, self._make_client
-        )
+        self._client = Parts(services, presence, admitted.permissions, accepted, self._topics, end)
         admitted.packet.will = None  # they may be large, and the protocol core keeps the CONNECT
-        admitted.packet.properties.pop(properties.USER_PROPERTY, None)
-
-    def _make_client(
-        self, underway: Underway, services: Services, session: Session, permissions: Permissions, is_implied: bool
-    ) -> Client:
-        """Makes the client of one stream. The fast path is for topics that name no stream."""
-        end = self._link_end if is_implied else None
-        return Client(
-            services,
-            self._protocol,
-            self._port,
-            session,
-            permissions,
-            self._topics if is_implied else Topics(),
-            self.name,
-            underway,
-            answered=underway.order.answered,
-            failed=underway.order.failed,
-            disconnect=self.disconnect,
-            realtime=self._realtime(end),
-            end=end,
-        )
-
-    def _owns(self, client_id: str, session: Session) -> bool:
-        """Whether no other user has a session of this client identifier in another stream."""
-        others = [one for one in self._services.shared.streams.values() if one is not self._services]
-        there = (one.sessions.get(client_id) for one in others)
-        return all(other is None or other.user in (None, session.user) for other in there)
-
-    async def _begin_link(self, session: Session) -> ListeningEnd | None:
-        """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""
-        if session.link is None:
-            return None
-        end = ListeningEnd(self._services, session, self._protocol, self._port, self._flush_unless_ended)
-        if session.link.settings.mode == "active-passive":
-            await drop_waiting(self._services.log, session)  # what came since the last look
-        await end.begin()
-        if self._is_over():
-            end.stop()
-        return end
-
-    def _realtime(self, end: ListeningEnd | None) -> Realtime:
-        if self.is_realtime:
-            return Realtime.ALL
-        return Realtime.NONE if end is None else Realtime.MARKED
+        admitted.packet.properties.pop(USER_PROPERTY, None)
 
     def _is_over(self) -> bool:
         """Whether the connection has ended, as it may while a method waits."""
         return self._ended
-
-    def _announced(self, admitted: Admitted, session: Session | None = None) -> dict[int, Any]:
-        """Returns the properties of the CONNACK that the protocol core does not set."""
-        packet, announced = admitted.packet, dict[int, Any]()
-        if not packet.client_id:
-            announced[properties.ASSIGNED_CLIENT_IDENTIFIER] = admitted.client_id
-        if admitted.proof is not None:
-            announced[properties.AUTHENTICATION_DATA] = admitted.proof
-        limits = self._services.config.limits
-        if self.is_realtime:
-            announced |= dict.fromkeys(NOT_IN_REAL_TIME, 0)
-        elif packet.session_expiry_s > limits.session_expiry_max_s or packet.session_expiry_s == FOR_EVER_S:
-            announced[properties.SESSION_EXPIRY_INTERVAL] = limits.session_expiry_max_s
-        longest_s = limits.keep_alive_s
-        if longest_s and not 0 < packet.keep_alive_s <= longest_s:
-            announced[properties.SERVER_KEEP_ALIVE] = longest_s
-        if packet.properties.get(properties.MAXIMUM_PACKET_SIZE, OFFER_FROM) >= OFFER_FROM:
-            announced[properties.USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
-            if KEEP in find_wishes(packet.properties):  # a route
-                announced[properties.USER_PROPERTY].append((HOPS_PROPERTY, self._services.log.hop))
-        if session is not None and session.link is not None:
-            link = LINK_PROPERTY, answer_to(self._services.network, session)
-            announced.setdefault(properties.USER_PROPERTY, []).append(link)
-        return announced
 
     def _turn_away(self, refused: Refused, event: Packet | Closed) -> None:
         if self._protocol.state == AWAIT_CONNACK:
@@ -440,20 +332,6 @@ class Connection:
         code, text = reasons.describe(refused.reason_code), str(refused)
         claimed = {"client": event.client_id, "user": event.username or ""} if isinstance(event, Connect) else {}
         self._end(text if text == code else f"{code}: {text}", logging.WARNING, "login refused", **claimed)
-
-    def _handle_disconnect(self, packet: Disconnect) -> None:
-        if self._session is None:
-            return  # the client gives up its login
-        if properties.SESSION_EXPIRY_INTERVAL in packet.properties and not self.is_realtime:
-            self._session.expiry_s = packet.properties[properties.SESSION_EXPIRY_INTERVAL]
-            if self._visits is not None:
-                self._visits.expire_in(self._session.expiry_s)
-        if self._session.released is not None:
-            self._session.released.forget()
-        if packet.reason_code == reasons.SUCCESS:
-            self._services.wills.discard(self._session.client_id)
-            if self._visits is not None:
-                self._visits.discard_wills()
 
     def _handle_closed(self, event: Closed) -> None:
         if event.reason_code < reasons.UNSPECIFIED_ERROR:
@@ -482,25 +360,11 @@ class Connection:
         client, self._client = self._client, None  # without the reference to each other both are freed at once
         if client is not None:
             client.stop()
-        if self._session is not None and self._session.connection is self:
-            self._leave(self._session, was_accepted=client is not None)
-        visits, self._visits = self._visits, None  # likewise
-        if visits is not None:
-            visits.leave()
+        if self._presence is not None:
+            self._presence.end(self, was_accepted=client is not None)
         self._flush()
         self._port.close()
         self._set_timer(None)
-
-    def _leave(self, session: Session, *, was_accepted: bool) -> None:
-        """The session has no connection any more. One that a CONNECT made and no CONNACK followed ends with it."""
-        services = self._services
-        if was_accepted:
-            services.shared.devices.note_disconnected(session.client_id)
-        if was_accepted or not self._is_session_new:
-            services.sessions.rest(session)
-        else:
-            services.sessions.end(session)
-        services.wills.leave(session.client_id)
 
     def _log_fields(self) -> dict[str, str]:
         """The fields of a log line that name the client."""

@@ -1,18 +1,16 @@
 """A client that receives multicast groups: what it has asked for over this connection."""
 
 import logging
-from collections.abc import Callable
 
 from gateway.auth.permissions import Permissions
+from gateway.connection.accepted import Accepted
 from gateway.connection.services import Services
 from gateway.log_fields import about
 from gateway.message import Message
 from gateway.multicast import BadMulticast, MulticastGroup
-from gateway.port import Port
 from gateway.sessions.session import Session
 from gateway.store import Grant
 from gateway.subscriptions import size_of
-from wire.bulk.connection import BulkServerConnection
 from wire.codec.packets import NO_LOCAL, Subscribe
 from wire.identity import find_user_property
 from wire.multicast import DATAGRAM_MAX, MULTICAST_PROPERTY
@@ -31,28 +29,16 @@ class MulticastMember:
         services: the parts of the gateway that it uses.
         session: the client's session.
         permissions: what the client may receive.
-        protocol: the connection, already accepted.
-        port: the line under it.
-        flush: puts on the line what the protocol core has to say.
+        accepted: its connection.
     """
 
-    __slots__ = ("_flush", "_groups", "_permissions", "_port", "_protocol", "_services", "_session")
+    __slots__ = ("_accepted", "_groups", "_permissions", "_services", "_session")
 
-    def __init__(
-        self,
-        services: Services,
-        session: Session,
-        permissions: Permissions,
-        protocol: BulkServerConnection,
-        port: Port,
-        flush: Callable[[], None],
-    ) -> None:
+    def __init__(self, services: Services, session: Session, permissions: Permissions, accepted: Accepted) -> None:
         self._services = services
         self._session = session
         self._permissions = permissions
-        self._protocol = protocol
-        self._port = port
-        self._flush = flush
+        self._accepted = accepted
         self._groups: dict[str, MulticastGroup] = {}  # by the topic filter that was asked for
 
     def asks(self, packet: Subscribe) -> bool:
@@ -65,7 +51,7 @@ class MulticastMember:
         topic_filters = [topic_filter for topic_filter, _ in packet.filters]
         if len(names) > 1:
             raise BadMulticast(f"expected one user property {MULTICAST_PROPERTY}, not {len(names)}")
-        if not self._port.visitor.tls:
+        if not self._accepted.port.visitor.tls:
             raise BadMulticast("a key is handed out over TLS alone")
         if self._session.link is not None:
             raise BadMulticast("a neighbour takes no multicast")
@@ -73,9 +59,9 @@ class MulticastMember:
             raise BadMulticast("a shared subscription does not go over multicast")
         if any(options & NO_LOCAL for _, options in packet.filters):
             raise BadMulticast("No Local cannot be kept over multicast")
-        if self._protocol.maximum_packet_size_peer < DATAGRAM_MAX:
+        if self._accepted.protocol.maximum_packet_size_peer < DATAGRAM_MAX:
             raise BadMulticast(f"expected a Maximum Packet Size of {DATAGRAM_MAX} or more")
-        connect = self._protocol.connect_packet
+        connect = self._accepted.protocol.connect_packet
         if connect is not None and not connect.properties.get(REQUEST_PROBLEM_INFORMATION, 1):
             raise BadMulticast("expected a CONNECT whose Request Problem Information is 1 [MQTT-3.1.2-29]")
         group = self._services.multicast.group_for(names[0], topic_filters)
@@ -117,7 +103,7 @@ class MulticastMember:
         if not granted:
             return []
         group = granted[0]
-        client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._port.peer}
+        client = {"client": self._session.client_id, "user": self._session.user or "", "peer": self._accepted.port.peer}
         what = {"group": group.config.name, "key": group.state.key_number}
         logger.info("multicast key handed out", extra=about(**client, **what))
         return [(MULTICAST_PROPERTY, text) for text in group.hand_out()]
@@ -128,9 +114,9 @@ class MulticastMember:
 
     def send_key(self, topic: str, text: str) -> None:
         """Sends the client the next key of a group."""
-        if self._protocol.connected:
-            self._protocol.publish(topic, text.encode(), qos=0)
-            self._flush()
+        if self._accepted.protocol.connected:
+            self._accepted.protocol.publish(topic, text.encode(), qos=0)
+            self._accepted.flush()
 
     def send(self, message: Message) -> None:
         """Sends the client a message that fits no datagram, if it has asked for it."""

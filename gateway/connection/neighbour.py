@@ -6,11 +6,12 @@ it has not heard, right behind its CONNACK, then each change, ahead of all messa
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from gateway.auth.admission import Admitted, Refused
+from gateway.connection.accepted import Accepted
 from gateway.connection.services import Services
 from gateway.loop.pace import Slice
 from gateway.message import Message
@@ -31,10 +32,11 @@ from gateway.network.link import (
 )
 from gateway.port import Port
 from gateway.selectors import Selector
+from gateway.sessions.absence import drop_waiting
+from gateway.sessions.neighbour_link import NeighbourLink
 from gateway.sessions.session import Session
 from gateway.store import Grant, qos2
 from wire import reasons
-from wire.bulk.connection import BulkServerConnection
 from wire.codec.packets import Connect, Publish, Unsubscribe
 from wire.identity import find_user_property
 
@@ -115,21 +117,12 @@ class ListeningEnd:
     Args:
         services: the parts of the gateway that it uses.
         session: the neighbour's.
-        protocol: the connection, already accepted.
-        port: the line under it.
-        flush: puts on the line what the protocol core has to say.
+        link: the link that the session has.
+        accepted: the connection.
     """
 
-    def __init__(
-        self,
-        services: Services,
-        session: Session,
-        protocol: BulkServerConnection,
-        port: Port,
-        flush: Callable[[], None],
-    ) -> None:
-        assert session.link is not None
-        self._link = link = session.link
+    def __init__(self, services: Services, session: Session, link: NeighbourLink, accepted: Accepted) -> None:
+        self._link = link
         self.name = session.client_id
         self.neighbour, self.zone, self.mode = link.settings.name, link.settings.as_zone, link.settings.mode
         self.since_ms = int(time.time() * 1000)
@@ -140,13 +133,11 @@ class ListeningEnd:
         self._copies.told = lambda topic: services.network.interest.told_of(topic, link.side)
         self._network = services.network
         self._session = session
-        self._protocol = protocol
-        self._port = port
-        self._flush = flush
-        connect = protocol.connect_packet
+        self._accepted = accepted
+        connect = accepted.protocol.connect_packet
         assert connect is not None
         self._heard = decode_mark(find_user_property(connect.properties, HEARD_PROPERTY) or "")
-        self._piece_size = min(PIECE_SIZE, protocol.maximum_packet_size_peer // PIECE_PART)
+        self._piece_size = min(PIECE_SIZE, accepted.protocol.maximum_packet_size_peer // PIECE_PART)
         self._asked_again = None if _asked(connect) == link.asked.value else set[str]()
         self._is_begun = False
 
@@ -161,7 +152,7 @@ class ListeningEnd:
             self._announce(payload)
             if slice_.is_over:
                 await slice_.give_way()
-                if not self._protocol.connected:
+                if not self._accepted.protocol.connected:
                     return
         self._heard, self._is_begun = mark, True
         self.catch_up()
@@ -174,7 +165,7 @@ class ListeningEnd:
     def tell(self, changes: Sequence[Change]) -> None:
         """Announces what has changed."""
         self._copies.tell(*changes_for(self._link.side, changes))
-        if self._is_begun and self._port.backlog <= BACKLOG_MAX:
+        if self._is_begun and self._accepted.port.backlog <= BACKLOG_MAX:
             self.catch_up()
 
     def catch_up(self) -> None:
@@ -238,9 +229,21 @@ class ListeningEnd:
         self._send(INTEREST_TOPIC, payload)
 
     def _send(self, topic: str, payload: bytes) -> None:
-        if self._protocol.connected:
-            self._protocol.publish(topic, payload, qos=0)
-            self._flush()
+        if self._accepted.protocol.connected:
+            self._accepted.protocol.publish(topic, payload, qos=0)
+            self._accepted.flush()
+
+
+async def begin_link(services: Services, session: Session, accepted: Accepted) -> ListeningEnd | None:
+    """Tells a neighbour what is wanted here; returns this end of the link, None for an ordinary client."""
+    link = session.link
+    if link is None:
+        return None
+    end = ListeningEnd(services, session, link, accepted)
+    if end.mode == "active-passive":
+        await drop_waiting(services.log, session)  # what came since the last look
+    await end.begin()
+    return end
 
 
 class LinkLine:

@@ -6,9 +6,8 @@ After a start this may be all that waits, so nothing is dropped until that has g
 
 import asyncio
 
-from gateway.message import Message
 from gateway.sessions.session import Session
-from gateway.store import Backlog, MessageLog, drops
+from gateway.store import MessageLog, drops
 
 PAUSE_S = 1.0  # between two looks at what has been stored meanwhile
 
@@ -23,12 +22,4 @@ async def drop_while_away(log: MessageLog, session: Session) -> None:
 async def drop_waiting(log: MessageLog, session: Session) -> None:
     """Drops what waits for a neighbour's session. Raises sqlite3.Error."""
     if session.cursor.unread_from >= log.found.newest:
-        await session.cursor.discard_oldest(_is_small_enough, _unrouted)
-
-
-def _is_small_enough(_: Backlog) -> bool:
-    return True
-
-
-def _unrouted(_: Message) -> str:
-    return drops.UNROUTED
+        await session.cursor.discard_oldest(lambda _: True, lambda _: drops.UNROUTED)

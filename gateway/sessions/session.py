@@ -83,7 +83,7 @@ class Session:
         "unsaved",
         "user",
     )
-    is_broker = False  # see ``gateway.connection.publish_answers``
+    is_broker = False  # see ``gateway.connection.intake.publish_answers``
 
     def __init__(
         self,

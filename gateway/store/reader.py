@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ CACHE_ROWS_MAX = 1024
 CACHE_MESSAGES_MAX = 20_000
 CACHE_BYTES_MAX = 4 * 1024 * 1024
 
+Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
 
 
@@ -117,7 +118,7 @@ class Reader:
                     await self._set_aside(corrupt)
 
     async def _read(self, after: int, up_to: int) -> list[LogRow]:
-        found: list[LogRow] = await self._on_thread(read_rows, after, up_to)
+        found = await self._on_thread(read_rows, after, up_to)
         if not found:  # an empty list would mean the end of the log, and skip messages
             raise sqlite3.OperationalError(f"no message is there from {after + 1} to {up_to}")
         return found
@@ -152,8 +153,7 @@ class Reader:
 
     async def find_retained(self, searches: Sequence[Search], now_ms: int) -> list[Piece]:
         """Returns a piece of the retained messages for each of the first searches. Raises sqlite3.Error."""
-        found: list[Piece] = await self._on_thread(retained.find, searches, now_ms)
-        return found
+        return await self._on_thread(retained.find, searches, now_ms)
 
     def retained_size(self, topic: str) -> int | None:
         """Returns the bytes of a topic's retained message in the file, None if it has none. Raises sqlite3.Error."""
@@ -165,23 +165,21 @@ class Reader:
 
     async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
         """Returns ranges of drops since a time, and where the next call goes on. Raises sqlite3.Error."""
-        found: tuple[list[DroppedRow], int] = await self._on_thread(drops.changed_since, consumer, since_ms, until_ms)
-        return found
+        return await self._on_thread(drops.changed_since, consumer, since_ms, until_ms)
 
     async def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
         """Returns how many messages consumers did not get, by reason. Raises sqlite3.Error."""
-        found: dict[str, dict[str, int]] = await self._on_thread(drops.counted_of, consumers)
-        return found
+        return await self._on_thread(drops.counted_of, consumers)
 
     async def size_of_state(self) -> int:
         """Returns the bytes of all rows but messages and retained messages. Raises sqlite3.Error."""
-        return int(await self._on_thread(schema.size_of_state))
+        return await self._on_thread(schema.size_of_state)
 
     async def close(self) -> None:
         """Waits until the last read has ended."""
         await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
 
-    async def _on_thread(self, read: Callable[..., Any], *args: object) -> Any:
+    async def _on_thread(self, read: Callable[..., Result], *args: object) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._thread, read, self._connection, *args)
 
     async def _note(self, note: Note) -> None:

@@ -32,6 +32,7 @@ FACES = {
         "tools/lab/torture/cloud/",
         "tools/lab/torture/proof/",
     ),
+    "gateway.broker": ("gateway/broker/", "tests/"),
     "gateway.delivery": ("gateway/delivery/", "tests/"),
     "gateway.store": ("gateway/store/", "tests/", "tools/lab/torture/store/"),  # the torture breaks it from inside
     "gateway.store.repair": ("gateway/store/repair/", "tests/"),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from gateway.routes import Intake, PublishAnswers, PublishRules, Services, Topics, Trusting
-from gateway.store import AckBatch, AckOrder, quarantine
+from gateway.store import AckOrder, quarantine
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import decode
 from uplink.foreign.names import NoName
@@ -60,8 +60,7 @@ class Import:
         self._services = services
         self._names = config.names
         self._filters = config.wanted
-        self._acks = AckBatch(services.log.hand_in, AckOrder(self._note_taken, failed))
-        self._answers = PublishAnswers(self, queue.publisher, self._acks)
+        self._answers = PublishAnswers(self, queue.publisher, services.log, AckOrder(self._note_taken, failed))
         self._intake = Intake(
             services,
             self._answers,
@@ -78,7 +77,7 @@ class Import:
         """Takes messages that came together."""
         for arrival in arrivals:
             self._take(arrival)
-        self._acks.end()
+        self._answers.end()
         self._note_taken()
 
     async def wait_for_room(self) -> None:
@@ -97,7 +96,7 @@ class Import:
     async def stop(self) -> None:
         """Takes nothing more. What came is written, and acknowledged if the connection still stands."""
         self._intake.stop()
-        await self._acks.settle()
+        await self._answers.settle()
         self.connected = False
         if self._setting_aside:
             await asyncio.wait(self._setting_aside)
@@ -107,7 +106,7 @@ class Import:
         """Messages are durable, or known already."""
         if packet_type == PUBREC:  # the other system has no second step: it follows at once
             self._answers.release(identifiers)
-            self._acks.end()
+            self._answers.end()
         for identifier in identifiers:
             if arrival := self._waiting.pop(identifier, None):
                 arrival.acknowledge()

@@ -23,7 +23,7 @@ ROUTE_PREFIX = "route/"  # of the names under which the log keeps the routes' cu
 
 @dataclass(frozen=True)
 class RoutePublisher:
-    """A route as the publisher of what its broker sends; see ``gateway.connection.publish_answers.Publisher``.
+    """A route as the publisher of what its broker sends; see ``gateway.connection.intake.publish_answers.Publisher``.
 
     ``client_id`` is none that a client can have.
     """

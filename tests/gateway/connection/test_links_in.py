@@ -9,7 +9,7 @@ import pytest
 
 from gateway.broker import Broker
 from gateway.connection import client as serving
-from gateway.connection.publish_in import Intake
+from gateway.connection.intake.publish_in import Intake
 from gateway.connection.services import Services
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.store.support import disk_full, messages_in, stored

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from gateway.auth.permissions import Permissions, Topics
-from gateway.connection.publish_answers import PublishAnswers
+from gateway.connection.intake.publish_answers import PublishAnswers
 from gateway.log_fields import about
 from gateway.message import Message
 from gateway.sessions.publishing import Publishing

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from gateway.auth.admission import AccessControl
+from gateway.broker.stream import Stream
+from gateway.broker.taken_streams import TakenStreams
 from gateway.config.schema import GatewayConfig, in_stream, store_of
 from gateway.connection.connection import Connection
 from gateway.connection.services import Common, Services
-from gateway.connection.stream import Stream
-from gateway.connection.taken_streams import TakenStreams
 from gateway.errors import ListenError, StoreError
 from gateway.holdings import Holdings
 from gateway.listeners.listeners import Listeners

@@ -1,18 +1,15 @@
-"""What is under way over one connection, whatever the streams.
+"""The messages of one connection that cannot be stored yet: they wait in bounded memory, unacknowledged.
 
-Messages that cannot be stored yet wait in bounded memory, unacknowledged. Beyond the bound nothing is read from a peer
-that has nothing to acknowledge. From one that has, packets are read on, because its acknowledgements may be what makes
-room; its messages beyond the bound are forgotten, and so are all that come behind them. When all that waits is stored
-and answered, the connection ends, and the peer sends over its next one what was not acknowledged, in its order.
+Beyond the bound nothing is read from a peer that has nothing to acknowledge. From one that has, packets are read on,
+because its acknowledgements may be what makes room; its messages beyond the bound are forgotten, and so are all that
+come behind them. When all that waits is stored and answered, the connection ends, and the peer sends over its next one
+what was not acknowledged, in its order.
 """
 
-from collections.abc import Callable
 from typing import Protocol
 
-from gateway.delivery import Flight
 from gateway.loop.signals import Signal
 from gateway.message import Message
-from gateway.store import AckOrder
 from wire.codec.packets import Publish
 
 WAITING_MOST = 2000  # messages; an MQTT 5 client stops by itself, at our Receive Maximum
@@ -57,22 +54,3 @@ class Waiting:
     @property
     def are_many(self) -> bool:
         return len(self.messages) > WAITING_MOST or self._bytes > WAITING_BYTES_MAX
-
-
-class Underway:
-    """What the streams of one connection share: packet identifiers, and the order of messages and answers.
-
-    ``waiting`` has the messages that came and cannot be stored yet, ``order`` the answers in their order [section 4.6],
-    and ``flight`` what was sent and is not acknowledged.
-
-    Args:
-        answered: called when answers wait to be sent.
-        failed: ends the connection because of a fault of ours; called with a text.
-    """
-
-    __slots__ = ("flight", "order", "waiting")
-
-    def __init__(self, answered: Callable[[], None], failed: Callable[[str], None]) -> None:
-        self.waiting = Waiting()
-        self.order = AckOrder(answered, failed)
-        self.flight = Flight()

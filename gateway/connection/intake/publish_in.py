@@ -4,11 +4,11 @@ import enum
 import time
 from collections.abc import Callable, Collection
 
-from gateway.connection.known import KnownMessages, mask_of
-from gateway.connection.publish_answers import PublishAnswers
-from gateway.connection.publish_rules import PublishRules
+from gateway.connection.intake.known import KnownMessages, mask_of
+from gateway.connection.intake.publish_answers import PublishAnswers
+from gateway.connection.intake.publish_rules import PublishRules
+from gateway.connection.intake.waiting import Waiting
 from gateway.connection.services import Services
-from gateway.connection.underway import Waiting
 from gateway.limits import Verdict
 from gateway.loop.pace import Pace
 from gateway.message import Message, message_from

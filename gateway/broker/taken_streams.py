@@ -5,9 +5,9 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from gateway.broker.stream import Stream
 from gateway.config.schema import GatewayConfig, in_stream, store_of, with_streams
 from gateway.connection.services import Common, Services
-from gateway.connection.stream import Stream
 from gateway.errors import StoreError
 from gateway.store import MessageLog
 from gateway.streams.names import NAME_BYTES_MAX, is_stream_name

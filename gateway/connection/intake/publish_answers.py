@@ -1,12 +1,12 @@
 """The answers to one publisher's messages: PUBACK or PUBREC when they are durable, PUBCOMP when they are released."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Protocol
 
 from gateway.message import Message
 from gateway.sessions.released import Released, digests_in
-from gateway.store import AckBatch, PublishBatch, Work, qos2
+from gateway.store import AckBatch, AckOrder, MessageLog, PublishBatch, Work, qos2
 from wire.bulk.content_digest import content_digest
 from wire.codec.packets import Publish
 from wire.packet_types import PUBACK, PUBCOMP, PUBREC
@@ -68,34 +68,22 @@ class Answering(Protocol):
     def identifiers_in_use(self) -> list[int]: ...
 
 
-class PublishAnswers:
-    """Answers one publisher's messages, in the order in which they came [section 4.6].
+class PublishAnswers(AckBatch):
+    """Answers one publisher's messages when they are durable, in the order in which they came [section 4.6].
 
     Args:
         protocol: the connection, already accepted; it sends the answers.
         publisher: the client's session, or the route.
-        acks: gives each answer when the work that was added with it is durable.
+        log: stores the messages.
+        order: the answers of the connection.
     """
 
-    __slots__ = ("_acks", "protocol", "publisher")
+    __slots__ = ("protocol", "publisher")
 
-    def __init__(self, protocol: Answering, publisher: Publisher, acks: AckBatch) -> None:
+    def __init__(self, protocol: Answering, publisher: Publisher, log: MessageLog, order: AckOrder) -> None:
+        super().__init__(log.hand_in, order)
         self.protocol = protocol
         self.publisher = publisher
-        self._acks = acks
-
-    @property
-    def gathering(self) -> int:
-        """The number of the open batch of answers: while it stays the same, its work is not submitted yet."""
-        return self._acks.gathering
-
-    def add(self, answer: Callable[[], None], *work: Work) -> None:
-        """Calls ``answer`` when ``work`` is durable, and all that was added before."""
-        self._acks.add(answer, *work)
-
-    def end(self) -> None:
-        """Submits the work that was added."""
-        self._acks.end()
 
     def accept(
         self,
@@ -111,9 +99,9 @@ class PublishAnswers:
         ``remark`` is the reason string of the answer. ``digests`` are those of the messages' contents, at QoS 2.
         """
         if qos == 1:
-            self._acks.add(lambda: self._answer(PUBACK, identifiers, code, remark), *work)
+            self.add(lambda: self._answer(PUBACK, identifiers, code, remark), *work)
         else:
-            self._acks.add(lambda: self._received(identifiers, code, remark, digests), *work)
+            self.add(lambda: self._received(identifiers, code, remark, digests), *work)
 
     def accept_new(
         self, part: Message | PublishBatch, qos: int, identifiers: list[int], work: list[Work], code: int, remark: str
@@ -142,7 +130,7 @@ class PublishAnswers:
         identifier = packet.packet_identifier
         assert identifier is not None
         answer = PUBACK if packet.qos == 1 else PUBREC
-        self._acks.add(lambda: self._answer(answer, [identifier], reason_code, reason))
+        self.add(lambda: self._answer(answer, [identifier], reason_code, reason))
 
     def release(self, identifiers: list[int]) -> None:
         """Releases messages of QoS 2, after their PUBRELs."""
@@ -151,7 +139,7 @@ class PublishAnswers:
             notes.append(qos2.release_incoming(self.publisher.client_id, identifiers))
         if self.publisher.released is not None:
             notes += self.publisher.released.release(identifiers)
-        self._acks.add(lambda: self._released(identifiers), *notes)
+        self.add(lambda: self._released(identifiers), *notes)
 
     def _received(self, identifiers: list[int], code: int, remark: str, digests: Sequence[bytes] | None) -> None:
         self.publisher.incoming.update(zip(identifiers, digests or repeat(b""), strict=False))
