@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud import ingest, open_views, select
+from cloud import OpenTables, ingest, open_views, select
 from tools.cli.paths import source_root
 from tools.lab.demo.faults import draw_faults
 from tools.lab.demo.firmware import find_firmware
@@ -109,10 +109,8 @@ async def test_stock_clients_see_the_readings_at_both_brokers_and_their_own_mess
         assert any('"bn":"garage-test:"' in line for line in heard)
         assert any('"bn":"greenhouse-test:"' in line for line in heard)
     ingest(spark, site.landing, tmp_path / "tables")
-    open_views(spark, tmp_path / "tables")
-    found = select(
-        spark, "SELECT origin, seq, decode(payload, 'utf-8') FROM bronze_messages WHERE topic LIKE '%/kitchen'"
-    )
+    with OpenTables(tmp_path / "tables") as tables:
+        found = tables.select("SELECT origin, seq, decode(payload) FROM bronze_messages WHERE topic LIKE '%/kitchen'")
     assert found.rows == [("gateway-test", 1, '[{"n":"kitchen:t","u":"Cel","v":21.5}]')]
 
 

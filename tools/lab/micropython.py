@@ -30,9 +30,12 @@ LOADERS = {
     "i386": ("i386-linux-gnu", "ld-linux.so.2"),
 }
 FOR_32_BITS = {"amd64": "i386", "i386": "i386"}
+# Containers have apt keep no cache of the packages: then each of its commands reads all their descriptions anew.
 APT_OPTIONS = """\
 Dir::State "{home}/state";
 Dir::Cache "{home}/cache";
+Dir::Cache::pkgcache "pkgcache.bin";
+Dir::Cache::srcpkgcache "srcpkgcache.bin";
 APT::Architecture "{architecture}";
 APT::Architectures {{ "{architecture}"; }};
 Acquire::Languages "none";
@@ -164,8 +167,9 @@ def _configure_apt(scratch: Path, architecture: str) -> list[str]:
         _output(["apt-get", *apt, "--quiet", "update"])
         archives = _archives(apt)
     if "Debian" in archives:
-        signed = f"[signed-by={DEBIAN_KEYRING}] " if DEBIAN_KEYRING.exists() else ""
-        (scratch / "sources.list").write_text(f"deb {signed}{archives['Debian']} {DEBIAN_SUITE} main\n")
+        signed = f" signed-by={DEBIAN_KEYRING}" if DEBIAN_KEYRING.exists() else ""
+        source = f"deb [target=Packages{signed}] {archives['Debian']} {DEBIAN_SUITE} main\n"
+        (scratch / "sources.list").write_text(source)
         configuration.write_text(own_state + OWN_SOURCES_OPTIONS.format(home=scratch))
     elif "Ubuntu" not in archives:
         raise MicroPythonUnavailable("no MicroPython is installed, and apt has no archive of Debian or Ubuntu")

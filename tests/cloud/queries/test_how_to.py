@@ -48,12 +48,18 @@ def tables(spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory
     return place / "tables"
 
 
-def answer(spark: SparkSession, tables: Path, heading: str) -> Result:
+@pytest.fixture(scope="module")
+def views(spark: SparkSession, tables: Path) -> SparkSession:
+    """A session with the views, which take Spark some seconds to plan."""
+    open_views(spark, tables)
+    return spark
+
+
+def answer(views: SparkSession, tables: Path, heading: str) -> Result:
     """Returns the rows of the page's question, after both engines have found the same."""
     with OpenTables(tables) as opened:
         found = opened.select(QUESTIONS[heading])
-    open_views(spark, tables)
-    by_spark = select(spark, QUESTIONS[heading])
+    by_spark = select(views, QUESTIONS[heading])
     assert by_spark.columns == found.columns
     assert [tuple(map(_comparable, row)) for row in by_spark.rows] == [
         tuple(map(_comparable, row)) for row in found.rows
@@ -72,38 +78,38 @@ def test_page_has_the_questions() -> None:
     ]
 
 
-def test_last_value_of_each_metric(spark: SparkSession, tables: Path) -> None:
-    found = answer(spark, tables, "The last value of each metric")
+def test_last_value_of_each_metric(views: SparkSession, tables: Path) -> None:
+    found = answer(views, tables, "The last value of each metric")
     assert [row[:2] for row in found.rows] == [("garage", "load"), ("garage", "memory"), ("machine", "temperature")]
     last = found.rows[-1][-1]
     assert isinstance(last, datetime) and last.timestamp() == LAST_S
 
 
-def test_silent_device_is_found(spark: SparkSession, tables: Path) -> None:
-    assert [device for device, _ in answer(spark, tables, "Devices that are silent").rows] == ["garage"]
+def test_silent_device_is_found(views: SparkSession, tables: Path) -> None:
+    assert [device for device, _ in answer(views, tables, "Devices that are silent").rows] == ["garage"]
 
 
-def test_ten_minutes_have_two_readings_of_one_every_five(spark: SparkSession, tables: Path) -> None:
-    rows = [row for row in answer(spark, tables, "Resampling").rows if row[0] == "machine"]
+def test_ten_minutes_have_two_readings_of_one_every_five(views: SparkSession, tables: Path) -> None:
+    rows = [row for row in answer(views, tables, "Resampling").rows if row[0] == "machine"]
     assert sum(int(str(row[-1])) for row in rows) == READINGS
     assert {row[-1] for row in rows[1:-1]} == {2}
 
 
-def test_registry_says_where_a_value_is_too_high(spark: SparkSession, tables: Path) -> None:
-    rows = answer(spark, tables, "A join with a registry").rows
+def test_registry_says_where_a_value_is_too_high(views: SparkSession, tables: Path) -> None:
+    rows = answer(views, tables, "A join with a registry").rows
     assert [(place, device, too_high) for place, device, *_, too_high in rows] == [
         ("hall 1", "machine", False),
         *[("house", "garage", False)] * 2,
     ]
 
 
-def test_later_batches_have_what_is_new(spark: SparkSession, tables: Path) -> None:
-    rows = answer(spark, tables, "Only what is new").rows
+def test_later_batches_have_what_is_new(views: SparkSession, tables: Path) -> None:
+    rows = answer(views, tables, "Only what is new").rows
     assert [row[:2] for row in rows] == [(2, "machine")] * 2
 
 
-def test_anomaly_is_found_and_nothing_else(spark: SparkSession, tables: Path) -> None:
-    (found,) = answer(spark, tables, "Anomalies").rows
+def test_anomaly_is_found_and_nothing_else(views: SparkSession, tables: Path) -> None:
+    (found,) = answer(views, tables, "Anomalies").rows
     at = found[1]
     assert isinstance(at, datetime) and at.timestamp() == measured_s(SPIKE)
     assert found[2] == 20.0

@@ -9,6 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
+from cloud import BadQuery
+from cloud import select as by_spark
 from tests.cloud.messages import EPOCH, land, row
 from tools.cli.main import make_app
 
@@ -102,8 +104,6 @@ def test_long_text_is_not_cut_in_a_pipe(folder: Path) -> None:
     [
         ("--spark SELEC 1", "PARSE_SYNTAX_ERROR"),
         ("--spark SELECT nonsense FROM readings", "`nonsense` cannot be resolved"),
-        ("--spark SELECT * FROM nowhere", "`nowhere` cannot be found"),
-        ("--spark SELECT 1/0", "Division by zero"),
         ("SELEC 1", 'syntax error at or near "SELEC"'),
         ("SELECT nonsense FROM readings", 'column "nonsense" not found'),
         ("SELECT * FROM nowhere", "nowhere does not exist"),
@@ -117,6 +117,15 @@ def test_bad_sql_is_one_line_and_ends_with_2(folder: Path, sql: str, said: str) 
     done = holdfast("query", sql.removeprefix("--spark "), "--tables", str(folder), *engine)
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"), [("SELECT * FROM nowhere", "`nowhere` cannot be found"), ("SELECT 1/0", "Division by zero")]
+)
+def test_spark_says_in_one_line_what_is_wrong_with_a_statement(spark: SparkSession, sql: str, said: str) -> None:
+    with pytest.raises(BadQuery, match=said) as refused:
+        by_spark(spark, sql)
+    assert "\n" not in str(refused.value)
 
 
 def test_missing_landing_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

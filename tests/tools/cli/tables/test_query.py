@@ -139,11 +139,17 @@ def test_refusal_names_the_statement_and_what_is_carried_out(tables: Path, engin
     assert result.stderr == f"holdfast query: {refused}\n"
 
 
-def test_view_of_a_table_cannot_be_deleted_from_by_spark_itself(spark: SparkSession, tables: Path) -> None:
+@pytest.fixture(scope="module")
+def views(spark: SparkSession, tables: Path) -> SparkSession:
+    """A session with the views, which take Spark some seconds to plan."""
     open_views(spark, tables)
+    return spark
+
+
+def test_view_of_a_table_cannot_be_deleted_from_by_spark_itself(views: SparkSession) -> None:
     with pytest.raises(AnalysisException):
-        spark.sql("DELETE FROM readings")
-    assert spark.table("readings").count() > 0
+        views.sql("DELETE FROM readings")
+    assert views.table("readings").count() > 0
 
 
 BY_BOTH = (
@@ -172,10 +178,9 @@ def test_statement_that_reads_is_carried_out(tables: Path, sql: str, engine: lis
     assert len(result.stdout.splitlines()) > 1
 
 
-def test_statements_that_read_in_both_engines_are_carried_out_by_spark(spark: SparkSession, tables: Path) -> None:
-    open_views(spark, tables)
+def test_statements_that_read_in_both_engines_are_carried_out_by_spark(views: SparkSession) -> None:
     for sql in BY_BOTH:
-        assert select(spark, sql).rows, sql
+        assert select(views, sql).rows, sql
 
 
 @pytest.mark.long
