@@ -110,6 +110,8 @@ class Inbound:
             self.requests.unsubscribe([one for one in former if one not in wanted])
             self.requests.flush()
         await self.requests.wait_for_answers()
+        if self._end is not None:
+            self._end.asked.note_begun()
         await self._save_subscribed()
         if self._config.direction == "in":
             self._backoff.reset()
@@ -206,7 +208,7 @@ class Inbound:
 
     def _note_answer(self, asked: Asked, granted: Sequence[str]) -> None:
         if self._end is not None:
-            self._end.asked.session.note_answer(asked, granted, self.requests.refused)
+            self._end.asked.note_answer(asked, granted, self.requests.refused)
             if self._is_begun and (problem := self.requests.problem_with(asked.topic_filters)):
                 logger.warning("route %s: %s", self._queue.state.name, problem)
         elif asked.is_subscribe:

@@ -1,17 +1,19 @@
 """What is wanted at this gateway, as a route asks its neighbour for it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 from gateway.links import Change, LinkSettings, Network, Side, changes_for
 from gateway.routes import Copies
 from uplink.config.route import RouteConfig
 from uplink.proxy.cover import Cover
-from uplink.proxy.requests import Requests
+from uplink.proxy.requests import Asked, Requests
 from uplink.proxy.session_filters import SessionFilters
-from uplink.queue.heard import AskedFilters
+from uplink.queue.heard import NotedFilters
 from wire.topics import matches
 
+EVERYTHING = "#"
 AT_ONCE_GATEWAY, AT_ONCE_BROKER = 1000, 8
 """The most filters in one packet. AWS IoT takes eight."""
 
@@ -24,6 +26,7 @@ class AskedInterest:
         side: the side of the link.
         network: what is wanted here.
         noted: the filters for which an ordinary broker was asked.
+        ended: the filters that the neighbour was asked to end, without an answer.
         copies: the retained messages that came over the link.
 
     ``session`` has the filters of the session.
@@ -34,7 +37,8 @@ class AskedInterest:
         config: RouteConfig,
         side: Side,
         network: Network,
-        noted: AskedFilters,
+        noted: NotedFilters,
+        ended: NotedFilters,
         copies: Copies,
     ) -> None:
         assert config.neighbour is not None
@@ -44,6 +48,8 @@ class AskedInterest:
         self._side = side
         self._network = network
         self._noted = noted
+        self._ended = ended
+        self._ending: Counter[str] = Counter()  # requests without an answer over this connection, by their filters
         self._copies = copies
         self._copies.told = self._told
         self._is_passive = copies.go_with_connection = config.neighbour.mode == "active-passive"
@@ -69,7 +75,7 @@ class AskedInterest:
         """Returns the sum of the session's filters for a CONNECT."""
         return self.session.say(self._wanted()).value
 
-    def begin(self, requests: Requests, theirs: LinkSettings | None, noted: Iterable[str]) -> None:
+    def begin(self, requests: Requests, theirs: LinkSettings | None, noted: Sequence[str]) -> None:
         """A connection begins: asks for what the session lacks, and ends what is wanted no more. Raises LinkDown.
 
         Args:
@@ -83,15 +89,31 @@ class AskedInterest:
             wanted = self._cover.filters
         is_known = self.session.begin(theirs, noted)
         self._requests = requests
-        expected = self.session.expected
-        lacking = [one for one in self._without_copies() if one in wanted and one in expected]
-        added = sorted(one for one in wanted if one not in expected)  # the neighbour stores them faster in order
-        # Where it is not known what the session has, it may have these too.
-        self._ask(requests, added, [one for one in expected if one not in wanted], is_anew=self._is_passive)
-        requests.subscribe(lacking, is_anew=True)
-        self._copies.compare()
+        self._ending.clear()
+        had = dict.fromkeys([*self.session.expected, *noted]) if self._is_at_broker else self.session.expected
+        anew = self._without_copies(wanted)
+        # Where it is not known what the session has, it may have these too. The neighbour stores them faster in order.
+        added = sorted(one for one in wanted if one not in self.session.expected and one not in anew)
+        self._ask(requests, added, [one for one in had if one not in wanted], is_anew=self._is_passive)
+        self._ask(requests, list(anew), (), is_anew=True)
         if not is_known:
+            self._note_ending([EVERYTHING])
             requests.end_others()
+        self._copies.compare()
+
+    def note_answer(self, asked: Asked, granted: Sequence[str], refused: Mapping[str, str]) -> None:
+        """The neighbour has granted some filters of a request; ``refused`` has the reasons for the others."""
+        self.session.note_answer(asked, granted, refused)
+        if not asked.is_subscribe:
+            self._ending.subtract(asked.topic_filters)
+            done = [one for one in asked.topic_filters if self._ending[one] <= 0]
+            for topic_filter in done:
+                del self._ending[topic_filter]
+            self._ended.remove(done)
+
+    def note_begun(self) -> None:
+        """What ``begin`` has asked for is answered, so that nothing of an earlier connection is in doubt."""
+        self._ended.remove([one for one in self._ended.filters if one not in self._ending])
 
     def end(self) -> None:
         """The connection has ended."""
@@ -115,9 +137,12 @@ class AskedInterest:
         self._ask(requests, [one for one in added if one not in expected], [one for one in removed if one in expected])
         requests.flush()
 
-    def _without_copies(self) -> list[str]:
-        """Returns the filters of the session whose copies are gone, or may not be on their way."""
-        return list(self.session.expected) if self._is_passive else self.session.in_doubt
+    def _without_copies(self, wanted: dict[str, None]) -> dict[str, None]:
+        """Returns the wanted filters whose copies are gone or may not be on their way, if the session has them."""
+        doubted = [*self.session.in_doubt, *self._ended.filters]
+        if self._is_passive or EVERYTHING in doubted:
+            doubted = list(self.session.expected if self._is_passive else wanted)
+        return {one: None for one in doubted if one in wanted}
 
     def _told(self, topic: str) -> Iterator[str]:
         """Yields the filters that the neighbour was told and that match a topic name."""
@@ -132,6 +157,13 @@ class AskedInterest:
     def _ask(self, requests: Requests, added: Sequence[str], removed: Sequence[str], *, is_anew: bool = False) -> None:
         added = self.session.ask(added, removed)
         if self._is_at_broker:
-            self._noted.add(added)
+            self._noted.add(added, is_soon=True)
+        self._note_ending(removed)
         requests.subscribe(added, is_anew=is_anew)
         requests.unsubscribe(removed)
+
+    def _note_ending(self, topic_filters: Sequence[str]) -> None:
+        """Filters are about to be ended. A sweep may remove their copies at once, as this is durable before it."""
+        self._ending.update(topic_filters)
+        if not self._is_passive:
+            self._ended.add(topic_filters)

@@ -85,7 +85,7 @@ class DiallingEnd:
         self._ours = config.link_settings(network.gateway)
         self.side = self._ours.side(link)
         """The link's side."""
-        self.asked = AskedInterest(config, self.side, network, queue.link.asked, copies)
+        self.asked = AskedInterest(config, self.side, network, queue.link.asked, queue.link.ended, copies)
         self._is_up = False
         self.since_ms = 0
         self.theirs: LinkSettings | None = None
@@ -181,7 +181,7 @@ class DiallingEnd:
         self.theirs = theirs
         self._network.note_streams(theirs.streams)
 
-    def begin(self, requests: Requests, *, session_present: bool, noted: Iterable[str]) -> None:
+    def begin(self, requests: Requests, *, session_present: bool, noted: Sequence[str]) -> None:
         """A connection begins: asks for what the session lacks, and ends what is wanted no more. Raises LinkDown.
 
         Args:

@@ -32,15 +32,17 @@ class SessionFilters:
 
         Args:
             theirs: the settings of the gateway at the other end, None for an ordinary broker.
-            noted: the filters that the session of an ordinary broker may have.
+            noted: the filters that the session of an ordinary broker may have. After a start all of them are asked for
+                again.
         """
         self.refused.clear()
         is_known = True
         if theirs is None or theirs.asked == FilterSum().value:
-            self.answered = dict.fromkeys(() if theirs else noted)
+            had, self.answered = self.answered or {}, dict.fromkeys(() if theirs else noted)
+            self.expected = {one: None for one in self.answered if one in had}
         else:
             is_known = self._find(theirs.asked)
-        self.expected = dict(self.answered or {})
+            self.expected = dict(self.answered or {})
         return is_known
 
     def _find(self, value: tuple[int, int]) -> bool:
@@ -74,7 +76,7 @@ class SessionFilters:
         added = [one for one in added if one not in self.refused]
         self.expected.update(dict.fromkeys(added))
         for topic_filter in removed:
-            del self.expected[topic_filter]
+            self.expected.pop(topic_filter, None)
         return added
 
     def note_answer(self, asked: Asked, granted: Sequence[str], refused: Mapping[str, str]) -> None:

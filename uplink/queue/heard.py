@@ -143,10 +143,8 @@ class HeardInterest:
             self._network.tell()
 
 
-class AskedFilters:
-    """The topic filters for which a route has asked an ordinary broker since the note of the route was saved.
-
-    After a crash the broker's session may have them, so that the route ends subscriptions that it has no use for.
+class NotedFilters:
+    """Topic filters of a route that the store keeps for the next start.
 
     Args:
         log: the gateway's store.
@@ -159,18 +157,22 @@ class AskedFilters:
         stored = log.found.sessions.pop(session, None)
         self.filters: dict[str, None] = {} if stored is None else dict.fromkeys(stored.subscriptions)
 
-    def add(self, topic_filters: Iterable[str]) -> None:
-        """Notes filters. They are durable soon: the requests do not wait for it, and no message overtakes them."""
+    def add(self, topic_filters: Iterable[str], *, is_soon: bool = False) -> None:
+        """Notes filters. They are durable with the next commit, which is made soon if that is asked for: the requests
+        do not wait for it, and no message overtakes them.
+        """
         added = [one for one in topic_filters if one not in self.filters]
         if not added:
             return
         self.filters.update(dict.fromkeys(added))
         rows = {one: Subscription(one, QOS) for one in added} | {"": sessions.SessionDescription(NEVER_EXPIRES_S, None)}
-        self._log.submit([sessions.SaveSession(self._session, rows)]).add_done_callback(_ignore)
+        self._log.defer(sessions.SaveSession(self._session, rows))
+        if is_soon:
+            self._log.submit([]).add_done_callback(_ignore)
 
     def remove(self, topic_filters: Iterable[str]) -> None:
-        """Forgets filters: the note of the route has them."""
-        removed = list(topic_filters)
+        """Forgets filters, as far as they are noted."""
+        removed = [one for one in dict.fromkeys(topic_filters) if one in self.filters]
         for topic_filter in removed:
             del self.filters[topic_filter]
         if removed:

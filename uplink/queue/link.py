@@ -9,7 +9,7 @@ from gateway.links import Announced, Conditions, LinkSettings, Mark, Network
 from gateway.routes import Message, Slice, Subscription
 from gateway.store import Backlog, Endings, LaneCursor, MessageLog, ReasonToDrop, drops, qos2
 from uplink.config.queue import QueueSettings
-from uplink.queue.heard import AskedFilters, HeardInterest
+from uplink.queue.heard import HeardInterest, NotedFilters
 from uplink.queue.owed import OwedRetained
 from wire.topics import matches
 
@@ -28,9 +28,11 @@ class RouteLink:
         statement_topic: the topic of the route's statements, which are always carried too.
         settings: has the neighbour.
 
-    ``interest`` is what the neighbour wants. ``asked`` are the filters that an ordinary broker was asked for. ``owed``
-    are the retained messages that are to go. Messages of the publishers in ``not_from`` do not go over the link, nor do
-    messages that do not pass the ``conditions``. ``is_to_gateway``: the other end says what it wants.
+    ``interest`` is what the neighbour wants. ``asked`` are the filters that an ordinary broker was asked for
+    since the route's note was saved: its session may have them. ``ended`` are filters that the other end was asked to
+    end, without an answer: their copies are gone here. ``owed`` are the retained messages that are to go. Messages of
+    the publishers in ``not_from`` do not go over the link, nor do messages that do not pass the ``conditions``.
+    ``is_to_gateway``: the other end says what it wants.
     """
 
     def __init__(
@@ -48,7 +50,8 @@ class RouteLink:
         self._configured = configured
         self.statement_topic = statement_topic
         self.interest = HeardInterest(log, session, network)
-        self.asked = AskedFilters(log, f"{session}asked{qos2.ROUTE_END}")
+        self.asked = NotedFilters(log, f"{session}asked{qos2.ROUTE_END}")
+        self.ended = NotedFilters(log, f"{session}ended{qos2.ROUTE_END}")
         self.owed = OwedRetained(log, session, self.interest, configured)
         self.not_from: Container[str]
         self.change(settings)
@@ -219,5 +222,6 @@ class RouteLink:
     def forget(self) -> None:
         """Forgets all of it, also in the store."""
         self.interest.forget()
-        self.asked.remove(list(self.asked.filters))
+        for noted in (self.asked, self.ended):
+            noted.remove(noted.filters)
         self.owed.forget()

@@ -286,3 +286,28 @@ async def test_a_filter_that_the_next_one_of_its_subscribe_covers_leaves_the_wid
         await carries(broker, site, reader, "orders/2")
         other = await site.client("other", "others")
         await carries(broker, site, other, "others")
+
+
+async def test_a_filter_that_was_ended_at_the_broker_is_asked_for_again_when_it_is_wanted_during_a_cut(
+    tmp_path: Path, broker: Mosquitto
+) -> None:
+    tapped = Wiretap(broker.port)
+    await tapped.line.open()
+    a = Site(tmp_path, "a")
+    a.dial(tapped.line.port, None)
+    async with a:
+        reader = await a.client("reader", "t", **KEPT)
+        await until(lambda: "t" in tapped.filters, "it is asked for")
+        await tapped.line.cut()
+        await until(lambda: not a.routes.states[0].connected, "the line is down")
+        await tapped.line.open()  # the route notes which filters the session has
+        await until(lambda: a.routes.states[0].connected, "the line is up")
+        await reader.unsubscribe("t")
+        await until(lambda: "t" not in tapped.filters, "it is ended")
+        await tapped.line.cut()
+        await until(lambda: not a.routes.states[0].connected, "the line is down")
+        await reader.subscribe("t")
+        await tapped.line.open()
+        await until(lambda: "t" in tapped.filters, "it is asked for again")
+        await carries(broker, a, reader, "t")
+    await tapped.line.cut()

@@ -257,3 +257,27 @@ async def test_copies_cross_a_mosquitto_in_the_middle(tmp_path: Path, qos: int) 
             wide.cut()
             await b.keeps({})
             await a.keeps({"t/1": b"1", "u/1": b"1"})
+
+
+async def test_a_copy_whose_unsubscribe_was_lost_comes_again_after_a_restart_that_wants_it_again(
+    tmp_path: Path,
+) -> None:
+    a, m, link = await pair(tmp_path, "m", "active-active")
+    async with a, m:
+        device = await a.client("device")
+        await retain(device, "t", b"1")
+        reader = await reading(m, "reader", "t", session_expiry_s=0)
+        await m.keeps({"t": b"1"})
+        link.hold()
+        reader.protocol.unsubscribe(["t"])
+        reader.flush()
+        await m.keeps({})
+        await link.cut()
+        link.hold(())
+        await until(lambda: not state_of(a, m), "the link is down")
+        await m.stop()
+        await m.start()
+        await m.client("reader", "t", session_expiry_s=0)
+        await link.open()
+        await m.keeps({"t": b"1"})
+    await link.cut()
