@@ -6,6 +6,7 @@ is handed back to the cursor, and goes again over the next one, in order and wit
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -58,7 +59,8 @@ class Export:
         self._outlet = queue.lanes.outlet.for_sender
         self._news, self._room = Signal(), Signal()
         self._unanswered: dict[int, Delivery] = {}
-        self._beside = 0  # messages in flight that are not the cursor's
+        self._beside: set[int] = set()  # the positions of messages in flight that are not the cursor's
+        self._left: dict[int, set[int]] = {}  # the positions of messages that were not taken yet, by flow
         self._taken: list[int] = []  # whose acknowledgement the cursor is told of soon
         self._again: list[int] = []  # that the other system may take later
         self._may_go = Signal()
@@ -84,12 +86,16 @@ class Export:
                 await self._news.wait()
 
     async def resend(self) -> None:
-        """Sends what an operator wants to be sent again, for ever. Raises TransportDown, sqlite3.Error."""
+        """Sends again what an operator wants, and of the earlier flows what was not taken, for ever.
+
+        Raises TransportDown, sqlite3.Error.
+        """
         refusals = self._queue.refusals
         while True:
-            await refusals.send_due(self._wait_for_room, self._send_again)
+            await refusals.send_due(self._wait_for_room, self._send_again, self._beside)
             await self._transport.flush()
             await refusals.is_due.wait()
+            await self._finish_flows()
 
     async def _send_again(self, one: Refused, message: Message) -> None:
         await self._send_beside(one.position, message, partial(self._note_resent, one))
@@ -106,7 +112,7 @@ class Export:
 
     @property
     def _in_flight(self) -> int:
-        return len(self._unanswered) + self._beside
+        return len(self._unanswered) + len(self._beside)
 
     async def _wait_for_room(self) -> None:
         """Waits until more may be sent. A full window is half empty then, so that many are fetched at a time."""
@@ -120,9 +126,14 @@ class Export:
             await self._may_go.wait()
 
     async def _send(self, delivery: Delivery) -> None:
+        message = delivery.message
+        if not delivery.dup and 0 < message.expires_ms <= time.time() * 1000:
+            self._log.drop(drops.EXPIRED, self._queue.consumer, message)
+            self._finish(delivery.packet_identifier)
+            return
         answered = partial(self._note_answer, delivery)
         try:
-            await self._transport.send(self._parcel(delivery.message), answered)
+            await self._transport.send(self._parcel(message), answered)
         except (NoName, CannotCarry) as error:
             answered(Answer(Verdict.NEVER, str(error)))
 
@@ -150,6 +161,10 @@ class Export:
             return
         if answer.verdict is Verdict.TAKEN:
             self._standing.note_success()
+        self._finish(number)
+
+    def _finish(self, number: int) -> None:
+        """Nothing more is to be done for a message of the cursor."""
         del self._unanswered[number]
         if not self._taken:
             asyncio.get_running_loop().call_soon(self._tell_cursor)
@@ -190,10 +205,10 @@ class Export:
 
     async def _send_beside(self, position: int, message: Message, answered: Callable[[Answer], None]) -> None:
         """Sends a message that is not the cursor's."""
-        self._beside += 1
+        self._beside.add(position)
 
         def note(answer: Answer) -> None:
-            self._beside -= 1
+            self._beside.discard(position)
             self._room.set()
             if self._is_stopped:
                 return
@@ -226,11 +241,15 @@ class Export:
             found = await outgoing.messages_of(flow) if flow.ranges else []
             if not flow.ranges and not flow.topic and (message := await outgoing.message_of(flow)) is not None:
                 found = [(flow.position, message)]
-            left = {position for position, _ in found}
+            there = {position for position, _ in found}
+            left = self._left.setdefault(flow.packet_identifier, there)
+            left &= there
             if not left:
                 outgoing.complete([flow.packet_identifier])
             for position, message in found:
                 await self._wait_for_room()
+                if position not in left or position in self._beside:
+                    continue
                 note = partial(self._note_flow, flow.packet_identifier, left, position, message)
                 await self._send_beside(position, message, note)
 
@@ -238,7 +257,8 @@ class Export:
         if answer.verdict not in (Verdict.TAKEN, Verdict.LATER):
             answer = self._give_up(position, message, answer)
         if answer.verdict is Verdict.LATER:
-            return  # it goes over the next connection
+            return  # it goes after the pause
         left.discard(position)
         if not left:
+            del self._left[identifier]
             self._queue.outgoing.complete([identifier])

@@ -257,6 +257,37 @@ async def test_a_refused_message_goes_when_an_operator_sends_it_again(tmp_path: 
                 await until(lambda: not route.queue.state.refused_messages)
 
 
+async def test_a_refused_message_that_is_on_its_way_again_is_not_sent_beside_itself(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["t.>"], max_msg_size=300)
+            async with routed(tmp_path, nats_config(server)) as (broker, route):
+                refusals = route.queue.refusals
+                for seq in (1, 2):
+                    await put(broker.log, f"t/{seq}", bytes(400), seq)
+                await until(lambda: route.queue.state.refused_messages == 2)
+                await client.jetstream().delete_stream("S")
+                reader = await client.subscribe("t.>")  # it answers nothing
+                await client.flush()
+                refusals.send_again({refusals.all()[0].position})
+                got = [(await reader.next_msg(DEADLINE_S)).subject]
+                refusals.send_again()
+                while got[-1] != "t.2":
+                    got.append((await reader.next_msg(DEADLINE_S)).subject)
+                assert got == ["t.1", "t.2"]
+
+
+async def test_a_message_that_has_expired_does_not_go(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):
+            await client.jetstream().add_stream(name="S", subjects=["t.>"])
+            for seq, expires_ms in enumerate((0, 1, 1 << 50), 1):
+                await put(broker.log, f"t/{seq}", seq=seq, expires_ms=expires_ms)
+            await drained(route)
+            assert [one.subject for one in await stored_in(client, "S")] == ["t.1", "t.3"]
+            assert broker.counters.messages_dropped["expired"] == 1
+
+
 async def test_a_full_stream_stops_the_route_and_loses_nothing(tmp_path: Path) -> None:
     with nats_server(tmp_path) as server:
         async with connected(server) as client, routed(tmp_path, nats_config(server)) as (broker, route):
@@ -451,6 +482,23 @@ async def test_flows_of_a_route_that_led_to_an_mqtt_broker_end_with_their_messag
                 await until(lambda: not route.queue.outgoing.flows)
                 await drained(route)
             assert sorted(one.data for one in await stored_in(client, "S")) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_what_a_full_stream_does_not_take_of_such_flows_goes_when_it_has_room(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client, running_broker(tmp_path / "gateway") as broker:
+            jetstream = client.jetstream()
+            await jetstream.add_stream(name="S", subjects=["telemetry.>"], max_msgs=1, discard="new")
+            route = ForeignRoute(nats_config(server), "gateway-1", broker.log)
+            await append(broker.log, range(1, 4))
+            deliveries = await route.queue.lanes.live.fetch_now(3)
+            await route.queue.outgoing.begin(route.queue.lanes.live, deliveries, ())
+            async with serving(route):
+                await until(lambda: "maximum messages exceeded" in route.queue.state.stands)
+                await jetstream.update_stream(name="S", subjects=["telemetry.>"], max_msgs=100, discard="new")
+                await until(lambda: not route.queue.outgoing.flows)
+            assert sorted(one.data for one in await stored_in(client, "S")) == [b"1", b"2", b"3"]
+            assert route.queue.state.reconnects == 0
 
 
 async def test_a_route_that_is_changed_goes_on_at_its_place(tmp_path: Path) -> None:
