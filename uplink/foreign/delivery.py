@@ -60,7 +60,7 @@ class Export:
         self._news, self._room = Signal(), Signal()
         self._unanswered: dict[int, Delivery] = {}
         self._beside: set[int] = set()  # the positions of messages in flight that are not the cursor's
-        self._left: dict[int, set[int]] = {}  # the positions of messages that were not taken yet, by flow
+        self._left: dict[int, set[int]] = {}  # by flow: the positions of its messages that were not taken yet
         self._taken: list[int] = []  # whose acknowledgement the cursor is told of soon
         self._again: list[int] = []  # that the other system may take later
         self._may_go = Signal()
@@ -260,5 +260,4 @@ class Export:
             return  # it goes after the pause
         left.discard(position)
         if not left:
-            del self._left[identifier]
             self._queue.outgoing.complete([identifier])
