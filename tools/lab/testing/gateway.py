@@ -80,7 +80,7 @@ class Gateway(Server):
         return self.folder / "store" / "messages.sqlite"
 
     def select(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Returns the rows of a query of this database, while the gateway does not run."""
+        """Returns the rows of a query of this database."""
         with contextlib.closing(sqlite3.connect(f"file:{self.messages}?mode=ro", uri=True)) as database:
             return database.execute(sql, values).fetchall()
 

@@ -32,6 +32,10 @@ class Site:
         """Whether a process may have ended."""
         return False
 
+    async def drained(self) -> None:
+        """Returns when all that is acknowledged has come where it has to, or notes as a violation what has not."""
+        raise NotImplementedError
+
     async def close(self) -> None:
         """Ends all processes, the last first, and cuts all lines."""
         for process in reversed(self.processes.values()):

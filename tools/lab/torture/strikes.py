@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import typer
 
+from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.outcome import Outcome
 from tools.lab.torture.publisher import Publisher
 from tools.lab.torture.site import Site
@@ -40,10 +41,40 @@ def told_strikes(strikes: Sequence[Strike]) -> str:
     return ", ".join(f"{strike.fault} at {strike.at}" for strike in strikes)
 
 
+async def strike_until_drained(
+    outcome: Outcome,
+    site: Tortured,
+    faults: Faults[Tortured],
+    strikes: Sequence[Strike],
+    messages: int,
+    deadline_s: float,
+) -> None:
+    """Publishes and strikes, and returns when the site says that all has come. It is a violation if that takes longer
+    than the deadline, or if a process fails."""
+    try:
+        async with asyncio.timeout(deadline_s):
+            await strike_all(outcome, site, faults, strikes, messages)
+            await site.drained()
+    except* TimeoutError:
+        site.violations.append(f"it did not end in {deadline_s:g} s")
+    except* ProcessFailed as failed:
+        site.violations += [str(error) for error in failed.exceptions]
+
+
 async def strike_all(
     outcome: Outcome, site: Tortured, faults: Faults[Tortured], strikes: Sequence[Strike], messages: int
 ) -> None:
-    """Strikes while messages flow: those up to the next fault. Raises ProcessFailed."""
+    """Publishes and strikes, and returns when all is acknowledged. Raises an ExceptionGroup of ProcessFailed."""
+    async with asyncio.TaskGroup() as group:
+        for publisher in site.publishers:
+            group.create_task(publisher.run())
+        await _strike_each(outcome, site, faults, strikes, messages)
+
+
+async def _strike_each(
+    outcome: Outcome, site: Tortured, faults: Faults[Tortured], strikes: Sequence[Strike], messages: int
+) -> None:
+    """Strikes while messages flow: those up to the next fault."""
     ends = [strike.at for strike in strikes[1:]] + [messages]
     for strike, end in zip(strikes, ends, strict=True):
         allow(site.publishers, strike.at)

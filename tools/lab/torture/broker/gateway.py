@@ -3,18 +3,16 @@
 import asyncio
 import json
 import re
-import sqlite3
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from tools.lab.testing.certificates import Authority
+from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.lines import Ways
 from tools.lab.testing.ports import free_port
-from tools.lab.testing.process import Process
 
-PORTS = ("tcp", "tls", "mutual", "websocket", "wss")
+PORTS = ("tls", "mutual", "websocket", "wss")  # and tcp
 USER = "storm"
 WARNINGS = ["-W", "always::ResourceWarning"]
 QUEUE_MAX = 2_000  # messages of a session: most of the storm's messages are never read
@@ -25,22 +23,19 @@ COMPLAINTS = re.compile(
 CONTEXT_LINES = 30  # of the log after a complaint
 
 
-class StormedGateway(Process):
+class StormedGateway(Gateway):
     """A gateway whose files are in `folder`; `serial` are paths of serial ports."""
 
     def __init__(self, folder: Path, serial: list[str]) -> None:
         authority = Authority(folder / "tls")
         server, server_key = map(str, authority.server())
         own, own_key = map(str, authority.sign(USER, [USER]))
-        ports = {kind: free_port() for kind in PORTS}
-        self.ways = Ways(ports, {"unix": str(folder / "socket")}, str(authority.path), own, own_key)
-        self._log_file = folder / "gateway.log"
-        self._store = folder / "store"
         self._holdings = str(folder / "holdings")
-        config = folder / "gateway.toml"
-        config.write_text(_config(self.ways, server, server_key, serial))
-        argv = [sys.executable, *WARNINGS, "-m", "tools.lab.torture.broker.holdings", str(config), self._holdings]
-        super().__init__("gateway", argv, self._log_file, ready="ready")
+        command = [sys.executable, *WARNINGS, "-m", "tools.lab.torture.broker.holdings", self._holdings]
+        super().__init__(folder, name="storm", limits="", command=command)
+        ports = {"tcp": self.port} | {kind: free_port() for kind in PORTS}
+        self.ways = Ways(ports, {"unix": str(folder / "socket")}, str(authority.path), own, own_key)
+        self.configure(_tables(self.ways, server, server_key, serial))
 
     async def holdings(self) -> dict[str, Any]:
         """Returns the report of `holdings`. Raises OSError if the gateway has ended."""
@@ -53,9 +48,7 @@ class StormedGateway(Process):
 
     def retained(self) -> list[str]:
         """Returns the topics with a retained message."""
-        uri = f"file:{next(self._store.glob('messages.sqlite'))}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as database:
-            return [topic for (topic,) in database.execute("SELECT topic FROM retained")]
+        return [topic for (topic,) in self.select("SELECT topic FROM retained")]
 
     def complaints(self) -> list[str]:
         """Returns the first line of its log that reports a failure, with the lines after it."""
@@ -64,13 +57,13 @@ class StormedGateway(Process):
         return ["\n".join(lines[place : place + CONTEXT_LINES]) for place in found[:1]]
 
 
-def _config(ways: Ways, certificate: str, key: str, serial: list[str]) -> str:
+def _tables(ways: Ways, certificate: str, key: str, serial: list[str]) -> str:
     tls = f'[listener.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
     client_ca = f'client_ca = "{ways.authority}"\n'
     more = {"tls": tls, "wss": tls, "mutual": tls + client_ca}
-    text = f'name = "storm"\n[store]\npath = "store"\n[queue]\nmax_messages = {QUEUE_MAX}\n'
-    for kind, port in ways.ports.items():
+    text = f"[queue]\nmax_messages = {QUEUE_MAX}\n"
+    for kind in PORTS:
         listener = "websocket" if kind in ("websocket", "wss") else "tcp"
-        text += f'[[listener]]\nkind = "{listener}"\nport = {port}\n{more.get(kind, "")}'
+        text += f'[[listener]]\nkind = "{listener}"\nport = {ways.ports[kind]}\n{more.get(kind, "")}'
     text += f'[[listener]]\nkind = "unix"\npath = "{ways.paths["unix"]}"\n'
     return text + "".join(f'[[listener]]\nkind = "serial"\ndevice = "{path}"\n' for path in serial)

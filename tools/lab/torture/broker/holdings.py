@@ -1,4 +1,4 @@
-"""A gateway that reports what it holds: ``python -m tools.lab.torture.broker.holdings CONFIG SOCKET``.
+"""A gateway that reports what it holds: ``python -m tools.lab.torture.broker.holdings SOCKET CONFIG``.
 
 A client that connects to the Unix socket reads the report as JSON.
 """
@@ -81,7 +81,7 @@ def _answer(listening: socket.socket) -> None:
                 connection.sendall(json.dumps(holdings()).encode())
 
 
-def main(config: str, path: str) -> None:
+def main(path: str, config: str) -> None:
     """Runs until SIGTERM."""
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)

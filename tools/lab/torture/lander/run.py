@@ -100,10 +100,7 @@ async def run(
     site = LandingSite(folder, messages, outcome.inflight)
     try:
         await site.open()
-        async with asyncio.TaskGroup() as group:
-            for publisher in site.publishers:
-                group.create_task(publisher.run())
-            await strike_all(outcome, site, FAULTS, draw(seed, kills, messages), messages)
+        await strike_all(outcome, site, FAULTS, draw(seed, kills, messages), messages)
         sent = {(one.name, EPOCH, number) for one in site.publishers for number in one.accepted}
         outcome.messages = len(sent)
         say(f"{outcome.messages} messages are acknowledged, {outcome.faults} faults have struck")

@@ -17,14 +17,13 @@ import nats
 
 from tools.lab.testing.client import Client
 from tools.lab.testing.nats import NatsServer
-from tools.lab.testing.process import ProcessFailed
 from tools.lab.testing.rabbitmq import RabbitMq
 from tools.lab.torture.network.oracle import NetworkOutcome
 from tools.lab.torture.network.site import new_gateway
 from tools.lab.torture.outcome import named
 from tools.lab.torture.publisher import MARKERS, TOPIC, Publisher
 from tools.lab.torture.site import Site
-from tools.lab.torture.strikes import Faults, draw_strikes, strike_all, told_strikes
+from tools.lab.torture.strikes import Faults, draw_strikes, strike_until_drained, told_strikes
 
 RUN_DEADLINE_S = 300.0
 PUBLISHERS = 3
@@ -68,10 +67,15 @@ KILLED |= {"both": {EXPORT, IMPORT}, "all": {EXPORT, IMPORT, SERVER}, "end": {EX
 
 
 class Exchange(Site):
-    """A gateway that exports, the system's server, and a gateway that imports."""
+    """A gateway that exports, the system's server, and a gateway that imports.
+
+    Attributes:
+        came: how often each message has come to a client of the gateway that imports.
+    """
 
     def __init__(self, folder: Path, over: Over, messages: int) -> None:
         super().__init__()
+        self.came: Counter[str] = Counter()
         self.server: Server = NatsServer(folder / "nats") if over is Over.NATS else RabbitMq(folder / "rabbitmq")
         self.gateways = [new_gateway(folder, number) for number in (EXPORT, IMPORT)]
         self.processes = {gateway.name: gateway for gateway in self.gateways}
@@ -105,6 +109,22 @@ class Exchange(Site):
     async def reader(self) -> Client:
         """A client of the gateway that imports; its session lasts."""
         return await Client("reader", clean_start=False, keep_alive_s=0).connect(self.gateways[1].port)
+
+    async def drained(self) -> None:
+        """Counts how often each message comes. It ends with a message behind all that are stored, once none is missing.
+
+        Raises TimeoutError.
+        """
+        wanted = {one.payload(number).decode() for one in self.publishers for number in one.accepted}
+        reader = await self.reader()
+        while wanted - self.came.keys():
+            self.came[(await reader.receive()).payload.decode()] += 1
+        last = await Client("last").connect(self.gateways[1].port)
+        await last.publish(f"{LAST}/one", json.dumps(LAST).encode())
+        while (payload := (await reader.receive()).payload.decode()) != json.dumps(LAST):
+            self.came[payload] += 1
+        await last.disconnect()
+        await reader.disconnect()
 
     async def stored(self) -> Counter[str]:
         """How often the stream has each payload."""
@@ -144,48 +164,18 @@ async def run(outcome: NetworkOutcome, folder: Path, seed: int, faults: int, mes
     site = Exchange(folder, over, messages)
     strikes = draw_strikes(random.Random(seed), list(FAULTS), faults, messages)
     violations = site.violations
-    came: Counter[str] = Counter()
     try:
-        async with asyncio.timeout(RUN_DEADLINE_S):
-            await site.open()
-            async with asyncio.TaskGroup() as group:
-                for publisher in site.publishers:
-                    group.create_task(publisher.run())
-                await strike_all(outcome, site, FAULTS, strikes, messages)
-            came = await _read(
-                site, {one.payload(number).decode() for one in site.publishers for number in one.accepted}
-            )
-    except* TimeoutError:
-        violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
-    except* ProcessFailed as failed:
-        violations += [str(error) for error in failed.exceptions]
-    finally:
+        await site.open()
+        await strike_until_drained(outcome, site, FAULTS, strikes, messages, RUN_DEADLINE_S)
         if over is Over.NATS and not violations:
             stored = await site.stored()
             violations += [f"the stream has {one} {count} times" for one, count in stored.items() if count > 1]
+    finally:
         await site.close()
-    judge(outcome, site.publishers, came, violations)
+    judge(outcome, site.publishers, site.came, violations)
     if not violations:
         violations += [one for gateway in site.gateways for one in gateway.complaints()]
     outcome.violations += [f"--seed {seed}: {one} ({told_strikes(strikes)})" for one in violations]
-
-
-async def _read(site: Exchange, wanted: set[str]) -> Counter[str]:
-    """Returns how often each message came. It ends with a message behind all that are stored, once none is missing.
-
-    Raises TimeoutError.
-    """
-    reader = await site.reader()
-    came: Counter[str] = Counter()
-    while wanted - came.keys():
-        came[(await reader.receive()).payload.decode()] += 1
-    last = await Client("last").connect(site.gateways[1].port)
-    await last.publish(f"{LAST}/one", json.dumps(LAST).encode())
-    while (payload := (await reader.receive()).payload.decode()) != json.dumps(LAST):
-        came[payload] += 1
-    await last.disconnect()
-    await reader.disconnect()
-    return came
 
 
 def judge(outcome: NetworkOutcome, publishers: list[Publisher], came: Counter[str], violations: list[str]) -> None:

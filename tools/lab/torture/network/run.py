@@ -5,12 +5,11 @@ import contextlib
 import random
 from pathlib import Path
 
-from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.network.faults import FAULTS, possible
 from tools.lab.torture.network.oracle import NetworkOutcome, judge, late
 from tools.lab.torture.network.plan import Plan, draw
 from tools.lab.torture.network.site import Network
-from tools.lab.torture.strikes import Strike, draw_strikes, strike_all, told_strikes
+from tools.lab.torture.strikes import Strike, draw_strikes, strike_until_drained, told_strikes
 
 RUN_DEADLINE_S = 180.0
 LATE_S, LATE_EVERY_S = 10.0, 0.1
@@ -33,18 +32,9 @@ async def run(
     plan, strikes = drawn(seed, faults, messages, kinds, has_broker)
     site = Network(folder, plan, messages, random.Random(seed))
     try:
-        async with asyncio.timeout(RUN_DEADLINE_S):
-            await site.open()
-            async with asyncio.TaskGroup() as group:
-                for publisher in site.publishers:
-                    group.create_task(publisher.run())
-                await strike_all(outcome, site, FAULTS, strikes, messages)
-            await site.drained()
-            await _complete(site)
-    except* TimeoutError:
-        site.violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
-    except* ProcessFailed as failed:
-        site.violations += [str(error) for error in failed.exceptions]
+        await site.open()
+        await strike_until_drained(outcome, site, FAULTS, strikes, messages, RUN_DEADLINE_S)
+        await _complete(site)
     finally:
         await site.close()
     found = judge(outcome, site, site.gaps())

@@ -1,16 +1,14 @@
 """A run of the torture: its faults, which follow from its seed, and what came of its messages."""
 
-import asyncio
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.outcome import Outcome, named
 from tools.lab.torture.publisher import Publisher
-from tools.lab.torture.strikes import Strike, draw_strikes, strike_all, told_strikes
+from tools.lab.torture.strikes import Strike, draw_strikes, strike_until_drained, told_strikes
 from tools.lab.torture.uplink.faults import FAULTS, SECURE_ONLY
 from tools.lab.torture.uplink.site import RouteSite, Settings
 from wire.route_numbers import Statement
@@ -58,21 +56,12 @@ async def run(outcome: RouteOutcome, folder: Path, seed: int, faults: int, messa
     cannot begin."""
     settings, strikes = draw(outcome, seed, faults, messages, kinds)
     site = RouteSite(folder, settings)
-    await site.open()
     try:
-        async with asyncio.timeout(RUN_DEADLINE_S):
-            async with asyncio.TaskGroup() as group:
-                for publisher in site.publishers:
-                    group.create_task(publisher.run())
-                await strike_all(outcome, site, FAULTS, strikes, messages)
-            await site.drained()
-    except* TimeoutError:
-        site.violations.append(f"it did not end in {RUN_DEADLINE_S:g} s")
-    except* ProcessFailed as failed:
-        site.violations += [str(error) for error in failed.exceptions]
-    finally:
+        await site.open()
+        await strike_until_drained(outcome, site, FAULTS, strikes, messages, RUN_DEADLINE_S)
         await site.gateway.down()
         came = await site.came()
+    finally:
         await site.close()
     found = judge(outcome, site, came, site.damaged() if site.is_damaged else 0)
     outcome.violations += [f"--seed {seed}: {fault} ({told_strikes(strikes)})" for fault in found]
