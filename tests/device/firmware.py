@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from tests.support.coroutines import after_each_test
 from tests.support.scripted_broker import ScriptedBroker
 from tools.cli.paths import source_root
-from tools.lab.demo.journal import Made, read_journal
+from tools.lab.journal import Made, read_journal
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.process import Process
 from wire.codec.packets import Publish

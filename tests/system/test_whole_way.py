@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from cloud import OpenTables, ingest, open_views, select
 from tools.cli.paths import source_root
 from tools.lab.demo.faults import draw_faults
-from tools.lab.demo.firmware import find_firmware
 from tools.lab.demo.run import Run
 from tools.lab.demo.site import Broker, Site
 from tools.lab.demo.timeline import Timeline
 from tools.lab.demo.verdict import judge
+from tools.lab.firmware import find_firmware
 from tools.lab.testing.mosquitto import mosquitto
 from wire.bulk.column_batch import decode_batch
 

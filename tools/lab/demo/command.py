@@ -16,12 +16,12 @@ from host.server import parse_server
 from tools.cli.paths import cache_directory
 from tools.lab.demo import chart
 from tools.lab.demo.faults import draw_faults
-from tools.lab.demo.firmware import find_firmware
 from tools.lab.demo.folder import Place, demo_place
 from tools.lab.demo.report import Outcome, judge_outcome, print_outcome
 from tools.lab.demo.run import Run
 from tools.lab.demo.site import DEVICES, QOS, Broker, Site
 from tools.lab.demo.verdict import judge
+from tools.lab.firmware import find_firmware
 from tools.lab.result import JSON_OPTION, end_judged, quick_option
 from tools.lab.testing.process import ProcessFailed
 

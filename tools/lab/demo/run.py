@@ -8,9 +8,9 @@ from typing import Any
 
 from cloud import read_manifest
 from tools.lab.demo.faults import Fault
-from tools.lab.demo.journal import Made, read_journal
 from tools.lab.demo.site import Site
 from tools.lab.demo.timeline import Timeline
+from tools.lab.journal import Made, read_journal
 from tools.lab.testing.process import Process, ProcessFailed, holdfast
 
 LOOK_EVERY_S = 0.1

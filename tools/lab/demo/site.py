@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from tools.lab.demo.firmware import Firmware
+from tools.lab.firmware import Firmware
 from tools.lab.testing.client import end_session
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port

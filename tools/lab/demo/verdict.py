@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from tools.lab.demo.journal import Made
+from tools.lab.journal import Made
 
 
 class OriginVerdict(NamedTuple):

@@ -1,7 +1,7 @@
 from pyspark.sql import SparkSession
 
-from tools.lab.demo.journal import Made
 from tools.lab.demo.verdict import Verdict, judge
+from tools.lab.journal import Made
 
 
 def verdict_of(spark: SparkSession, stored: list[tuple[str, int, int, int]], made: list[Made]) -> Verdict:

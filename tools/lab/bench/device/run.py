@@ -9,7 +9,7 @@ from typing import Any
 
 from tools.cli.flash.reader import read_store
 from tools.cli.flash.store import NoStore
-from tools.lab.demo.journal import read_journal
+from tools.lab.journal import read_journal
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.process import Process

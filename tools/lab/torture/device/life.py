@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from tools.cli.flash.reader import read_store
-from tools.lab.demo.journal import read_journal
+from tools.lab.journal import read_journal
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.client import end_session
 from tools.lab.testing.network_link import NetworkLink

@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from cloud import OpenTables
-from tools.lab.demo.journal import Made
+from tools.lab.journal import Made
 from tools.lab.torture.publisher import EPOCH
 from tools.lab.torture.whole_way.oracle import Gap, Journal, Rows, Verdict, judge, untyped
 from tools.lab.torture.whole_way.senders import LIMITED, Sender

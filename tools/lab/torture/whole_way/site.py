@@ -5,8 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-from tools.lab.demo.firmware import find_firmware
-from tools.lab.demo.journal import Made, read_journal
+from tools.lab.firmware import find_firmware
+from tools.lab.journal import Made, read_journal
 from tools.lab.sim.virtual_line import Dice
 from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.mosquitto import Mosquitto

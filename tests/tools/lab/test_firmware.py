@@ -3,7 +3,7 @@ import subprocess
 import pytest
 
 from tools.lab import micropython
-from tools.lab.demo.firmware import find_firmware
+from tools.lab.firmware import find_firmware
 
 
 def test_the_firmware_runs_on_a_real_micropython() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.lab.demo.journal import Made, read_journal
+from tools.lab.journal import Made, read_journal
 
 
 def test_each_line_counts_one_message(tmp_path: Path) -> None:

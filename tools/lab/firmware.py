@@ -1,4 +1,4 @@
-"""How the demo runs the devices' firmware: on a real MicroPython, or on CPython if there is none."""
+"""How the lab runs the devices' firmware: on a real MicroPython, or on CPython if there is none."""
 
 import os
 import platform
