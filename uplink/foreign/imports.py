@@ -7,13 +7,11 @@ message here goes to the quarantine, and the rest goes on.
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from gateway.routes import Intake, PublishAnswers, PublishRules, Services, Topics, Trusting
-from gateway.store import AckOrder, quarantine
+from gateway.store import AckOrder
+from uplink.foreign.aside import Aside
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.headers import decode
 from uplink.foreign.names import NoName
@@ -70,8 +68,7 @@ class Import:
         self._counted = 0
         self._identifier = 0
         self._waiting: dict[int, Arrival] = {}
-        self._keeping = asyncio.Lock()  # SQLite does not wait for another connection that makes the file
-        self._setting_aside: set[asyncio.Task[None]] = set()
+        self._aside = Aside(services.log.folder, f"route {queue.name}", failed)
 
     def take(self, arrivals: Sequence[Arrival]) -> None:
         """Takes messages that came together."""
@@ -84,10 +81,14 @@ class Import:
         """Waits while many messages wait, or the route's owner sends too fast."""
         await self._services.log.writer.wait_for_room()
         await self._intake.wait_for_pace()
-        while self.connected and (self._intake.has_waiting or len(self._waiting) >= WAITING_MOST):
+        while self.connected and not self._has_room:
             self._queue.state.receive_note = FULL if self._intake.has_waiting else ""
             await asyncio.sleep(ROOM_S)
         self._queue.state.receive_note = ""
+
+    @property
+    def _has_room(self) -> bool:
+        return not self._intake.has_waiting and len(self._waiting) < WAITING_MOST and self._aside.has_room
 
     def highest_known(self, origin: str, epoch: int) -> int:
         """Returns the highest sequence number of these that is stored, 0 if none is."""
@@ -98,8 +99,7 @@ class Import:
         self._intake.stop()
         await self._answers.settle()
         self.connected = False
-        if self._setting_aside:
-            await asyncio.wait(self._setting_aside)
+        await self._aside.settle()
         self._queue.state.receive_note = ""
 
     def answer_all(self, packet_type: int, identifiers: list[int], reason_code: int = SUCCESS) -> None:
@@ -181,25 +181,8 @@ class Import:
         self._queue.state.note_error(f"{arrival.place}: {reason}")
         if self._config.preserve_undelivered == "never":
             arrival.acknowledge()
-            return
-        task = asyncio.get_running_loop().create_task(self._keep(arrival, reason))
-        self._setting_aside.add(task)
-        task.add_done_callback(self._setting_aside.discard)
-
-    async def _keep(self, arrival: Arrival, reason: str) -> None:
-        parcel = arrival.parcel
-        body = msgspec.msgpack.encode([parcel.name, parcel.headers, parcel.payload])
-        note = quarantine.Note(
-            f"route {self._queue.name}", arrival.place, reason, "in this note, as MessagePack", 1, body
-        )
-        folder = self._services.log.folder
-        try:
-            async with self._keeping:
-                await asyncio.get_running_loop().run_in_executor(None, quarantine.set_aside, folder, [note])
-        except (sqlite3.Error, OSError) as error:  # without an acknowledgement it comes again
-            logger.error("route %s: %s cannot be set aside: %s", self._queue.name, arrival.place, error)
         else:
-            arrival.acknowledge()
+            self._aside.put(arrival, reason)
 
     def _note_taken(self) -> None:
         taken = self._intake.taken

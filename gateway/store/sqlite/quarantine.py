@@ -41,13 +41,22 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def set_aside(folder: Path, notes: list[Note]) -> None:
-    """Writes notes durably; a new note replaces an older one of the same row.
+    """Writes notes durably; a new note replaces an older one of the same row. It reads no other note.
 
     Raises:
         sqlite3.Error: a note cannot be written, so that no row may be taken out of its table.
     """
-    begin_anew_if_damaged(folder / FILE, TABLE)
-    with contextlib.closing(Shelf(folder / FILE, TABLE)) as opened:
+    try:
+        _write(folder / FILE, notes)
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        _move_away(folder / FILE)
+        _write(folder / FILE, notes)
+
+
+def _write(path: Path, notes: list[Note]) -> None:
+    with contextlib.closing(Shelf(path, TABLE)) as opened:
         opened.change({note.key: note for note in notes})
 
 
@@ -73,10 +82,15 @@ def begin_anew_if_damaged(path: Path, table: str) -> str:
     except sqlite3.DatabaseError as error:
         if not is_damage(error):
             raise
-        away = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
-        for companion in ("-wal", "-shm"):
-            with contextlib.suppress(FileNotFoundError):
-                path.with_name(path.name + companion).rename(away.with_name(away.name + companion))
-        path.rename(away)
-        return away.name
+        return _move_away(path)
     return ""
+
+
+def _move_away(path: Path) -> str:
+    """Gives a damaged file another name, and returns that."""
+    away = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
+    for companion in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            path.with_name(path.name + companion).rename(away.with_name(away.name + companion))
+    path.rename(away)
+    return away.name

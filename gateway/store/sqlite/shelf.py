@@ -4,6 +4,8 @@ The file is a database with one table, a dictionary of the library sqlitedict. A
 (4 bytes, the highest first), and the body, which is MessagePack.
 """
 
+import errno
+import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +33,8 @@ class Entry(NamedTuple, Generic[Value]):
 class Shelf(SqliteDict):
     """An open dictionary; everything here blocks.
 
-    sqlite3.Error says why a change was not made; then the next one goes.
+    sqlite3.Error says why a change was not made; then the next one goes. Raises FileNotFoundError when the folder is
+    gone.
 
     Args:
         path: the file, which is made if it does not exist.
@@ -40,6 +43,8 @@ class Shelf(SqliteDict):
     """
 
     def __init__(self, path: Path, table: str, *, is_synced: bool = True) -> None:
+        if not path.parent.is_dir():  # the library's error of it is none of the system's
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path.parent))
         self._is_synced = is_synced
         try:
             super().__init__(str(path), table, encode=_encode, decode=_decode)

@@ -113,6 +113,11 @@ def test_a_full_disk_that_makes_no_file_is_one_error_without_a_traceback(
     assert what_is_in(tmp_path / "file") == {}
 
 
+def test_a_folder_that_is_gone_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="away"):
+        Shelf(tmp_path / "away" / "notes.sqlite", "note")
+
+
 def test_a_newer_file_is_refused(tmp_path: Path) -> None:
     Shelf(tmp_path / "file", TABLE).close()
     assert stored(tmp_path, "PRAGMA user_version", "file") == [(shelf.VERSION,)]
