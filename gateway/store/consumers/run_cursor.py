@@ -6,12 +6,13 @@
                                 └─ no ──────────────────────────► one message after the other (`Cursor`)
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway.message import Message
 from gateway.store.consumers.cursor import Cursor
-from gateway.store.consumers.delivery import HAND_OUT_BYTES_MAX, Delivery, Grant
-from gateway.store.consumers.runs import Columns, DeliveryRun, RunsInFlight, columns_of, halves_of
+from gateway.store.consumers.delivery import HAND_OUT_BYTES_MAX, Delivery, Grant, InFlight
+from gateway.store.consumers.runs import Columns, DeliveryRun, FlownRun, columns_of, halves_of
+from gateway.store.tables.evicted import EvictedMessage
 from gateway.store.tables.log_rows import Gap, LogRow, Part, PublishBatch
 from wire.bulk.publishes import Halves, qos_of
 
@@ -19,6 +20,112 @@ RUN_LEAST = 8  # messages in a batch of PUBLISHes; fewer of them are faster one 
 
 Piece = Delivery | DeliveryRun
 """What the cursor hands out: one message, or many at once."""
+
+_NO_RUNS: dict[int, FlownRun] = {}  # of all consumers that have taken none yet: most devices only publish
+_NO_NUMBERS: dict[int, int] = {}
+
+
+class RunsInFlight(InFlight):
+    """Deliveries in flight, and runs. A run is one entry under the packet identifier of its first delivery, until
+    ``spread``: the place of the first delivery without an acknowledgement, and the bytes of all of these.
+    """
+
+    __slots__ = ("_next", "_runs")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs = _NO_RUNS
+        self._next = _NO_NUMBERS  # the first packet identifier of a run, by the one to be acknowledged next
+
+    def add_run(self, run: DeliveryRun) -> None:
+        """Adds a run behind all other deliveries."""
+        if self._runs is _NO_RUNS:
+            self._runs, self._next = {}, {}
+        first = run.packet_identifier
+        self.entries[first] = (run.position, run.grant, run.size, run.taken)
+        self._runs[first] = run.flown
+        self._next[first] = first
+
+    def take_run(self, run: DeliveryRun) -> bool:
+        """Removes a run; returns False if it is not here in one piece."""
+        first = run.packet_identifier
+        if self._runs.get(first) != run.flown or first not in self._next:
+            return False
+        del self._runs[first], self.entries[first], self._next[first]
+        return True
+
+    def take_from_runs(self, packet_identifiers: Sequence[int]) -> tuple[int, int, Sequence[int]]:
+        """Removes deliveries from the beginnings of runs.
+
+        Returns how many these are and how many bytes they have, and the packet identifiers of other deliveries, which
+        are single ones from now on.
+        """
+        if not self._runs:
+            return 0, 0, packet_identifiers
+        found = size = at = 0
+        others: list[int] = []
+        while at < len(packet_identifiers):
+            first = self._next.pop(packet_identifiers[at], None)
+            if first is None:
+                others.append(packet_identifiers[at])
+                at += 1
+                continue
+            run = self._runs[first]
+            position, grant, total, taken = self.entries[first]
+            begin = taken - run.taken
+            end = min(len(run), begin + len(packet_identifiers) - at)
+            count = _count_equal(run.packet_identifiers_of(begin, end), packet_identifiers[at : at + end - begin])
+            acknowledged = total if begin + count == len(run) else sum(run.sizes[begin : begin + count])
+            size += acknowledged
+            if begin + count == len(run):
+                del self._runs[first], self.entries[first]
+            else:
+                self.entries[first] = (position + count, grant, total - acknowledged, taken + count)
+                self._next[run.packet_identifiers_of(begin + count, begin + count + 1)[0]] = first
+            found += count
+            at += count
+        if any(one in self._runs or one not in self.entries for one in others):
+            self.spread()
+        return found, size, others
+
+    def spread(self) -> None:
+        """Makes single deliveries of all runs."""
+        if not self._runs:
+            return
+        before, runs = list(self.entries.items()), self._runs
+        self._runs, self._next = _NO_RUNS, _NO_NUMBERS
+        self.entries.clear()
+        for packet_identifier, entry in before:
+            if run := runs.get(packet_identifier):
+                for index in range(entry[3] - run.taken, len(run)):
+                    (number,) = run.packet_identifiers_of(index, index + 1)
+                    self.entries[number] = (run.position + index, run.grant, run.sizes[index], run.taken + index)
+            else:
+                self.entries[packet_identifier] = entry
+
+    def positions(self) -> list[int]:
+        found: list[int] = []
+        for packet_identifier, (position, *_) in self.entries.items():
+            run = self._runs.get(packet_identifier)
+            found += range(position, run.last + 1) if run else (position,)
+        return found
+
+    def sizes(self) -> list[int]:
+        self.spread()
+        return super().sizes()
+
+    def place_of(self, packet_identifier: int) -> tuple[int, int]:
+        self.spread()
+        return super().place_of(packet_identifier)
+
+    def redeliver(self, packet_identifiers: set[int]) -> None:
+        self.spread()
+        super().redeliver(packet_identifiers)
+
+    def lose(self, messages: dict[int, Message], last: int, note: Callable[[Message], EvictedMessage]) -> None:
+        if self._runs and self.oldest <= last:
+            self.spread()
+        super().lose(messages, last, note)
 
 
 class RunCursor(Cursor):
@@ -176,3 +283,10 @@ def _parts_behind(rows: Iterable[LogRow], after: int) -> Iterator[tuple[int, Par
             if first + part.count - 1 > after:
                 yield first, part
             first += part.count
+
+
+def _count_equal(expected: list[int], numbers: Sequence[int]) -> int:
+    """Returns how many numbers are as expected, from the first one on."""
+    if numbers == expected:
+        return len(expected)
+    return next(index for index, pair in enumerate(zip(expected, numbers, strict=True)) if pair[0] != pair[1])
