@@ -258,13 +258,10 @@ class Client:
             return None
         if self.received and type(self.received[-1]) is Disconnect:
             raise Failed("no packet behind a DISCONNECT", repr(packet))
-        self._resolve_alias(packet)
-        self.received.append(packet)
-        return packet
-
-    def _resolve_alias(self, packet: Packet) -> None:
         if isinstance(packet, Publish) and (alias := packet.properties.get(TOPIC_ALIAS)):
             packet.topic = self._topics[alias] = packet.topic or self._topics.get(alias, "")
+        self.received.append(packet)
+        return packet
 
 
 async def first_of(clients: Sequence[Client], kind: type[Kind]) -> tuple[Client, Kind]:
