@@ -216,7 +216,7 @@ def _repeats(got: list[bytes]) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["active-active", "active-passive"])
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", [0, *(pytest.param(more, marks=pytest.mark.long) for more in (1, 2))])
 async def test_each_gateway_has_the_copies_of_its_interest_and_each_subscriber_the_newest_message_once(
     tmp_path: Path, seed: int, number: int, mode: str
 ) -> None:
