@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from cloud.spark.session import open_session
     from cloud.storage.place import check_place
     from cloud.tables.batch import ProofFailed
-    from cloud.tables.delta_log import JobRunning
     from cloud.tables.job import LedgerLost, Report, ingest, requarantine
-    from cloud.tables.migrate import NewerTables, OlderTables
+    from cloud.tables.stored_table import JobRunning
     from cloud.tables.tables import NoTables, has_tables
+    from cloud.tables.version import NewerTables, OlderTables
     from cloud.transforms.json_values import decode_json
     from cloud.transforms.own_decoders import BadDecoder, decoder, find_decoders
     from cloud.transforms.record import Message, Record, Undecodable
@@ -49,9 +49,9 @@ _HOMES = {
     "cloud.spark.session": ("open_session",),
     "cloud.storage.place": ("check_place",),
     "cloud.tables.batch": ("ProofFailed",),
-    "cloud.tables.delta_log": ("JobRunning",),
+    "cloud.tables.stored_table": ("JobRunning",),
     "cloud.tables.job": ("LedgerLost", "Report", "ingest", "requarantine"),
-    "cloud.tables.migrate": ("NewerTables", "OlderTables"),
+    "cloud.tables.version": ("NewerTables", "OlderTables"),
     "cloud.tables.tables": ("NoTables", "has_tables"),
     "cloud.transforms.json_values": ("decode_json",),
     "cloud.transforms.own_decoders": ("BadDecoder", "decoder", "find_decoders"),

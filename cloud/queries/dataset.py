@@ -9,18 +9,18 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from cloud.storage.storage import Storage
-from cloud.tables.data_file import checked_parquet
-from cloud.tables.delta_log import DataFile, DeltaLog
+from cloud.tables.data_file import DataFile, checked_parquet
 from cloud.tables.schema import arrow_schema
+from cloud.tables.stored_table import StoredTable
 from cloud.tables.tables import NoTables
 
 
-def schema_of(log: DeltaLog) -> pa.Schema:
-    """Returns the columns of a table, by its log. Raises NoTables for a type that the tables of Holdfast lack."""
+def schema_of(table: StoredTable) -> pa.Schema:
+    """Returns the columns of a table. Raises NoTables for a type that the tables of Holdfast lack."""
     try:
-        return arrow_schema(log.metadata["schemaString"])
+        return arrow_schema(table.schema)
     except KeyError as error:
-        raise NoTables(f"{log.folder} has a column of the type {error}, which only Spark reads here") from None
+        raise NoTables(f"{table.folder} has a column of the type {error}, which only Spark reads here") from None
 
 
 def rows_of(folder: Storage, files: Iterable[DataFile], schema: pa.Schema) -> ds.Dataset:
@@ -36,7 +36,7 @@ def rows_of(folder: Storage, files: Iterable[DataFile], schema: pa.Schema) -> ds
 def _limits(file: DataFile, schema: pa.Schema) -> pc.Expression:
     """Returns what is true of every row of a file: the partition's value, and the limits of columns without nulls."""
     true = pc.scalar(True)
-    for name, text in file.partition_values.items():
+    for name, text in file.partition.items():
         value = None if text is None else pa.scalar(text).cast(schema.field(name).type)
         true &= pc.field(name).is_null() if value is None else pc.field(name) == value
     for name, (lowest, highest) in file.full_limits().items():

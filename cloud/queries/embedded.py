@@ -25,7 +25,7 @@ from cloud.queries.views import VIEWS_FILE, name_in_sql, view_names
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.schema import TABLES, Table
-from cloud.tables.tables import NoTables, open_log, require_tables
+from cloud.tables.tables import NoTables, open_table, require_tables
 
 INTERRUPT_S = 0.05  # between two interrupts of a query
 _READING = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
@@ -63,10 +63,9 @@ class OpenTables:
             try:
                 self._engine.execute(VIEWS_FILE.read_text())
             except duckdb.Error as error:
-                reason = (
-                    f"the tables in {storage} have other columns than the views need; a run of the job migrates them"
-                )
-                raise NoTables(f"{reason}: {first_line(error)}") from None
+                reason = f"the tables in {storage} have other columns than the views need"
+                anew = "make all tables anew with `holdfast cloud rebuild`"
+                raise NoTables(f"{reason}; {anew}: {first_line(error)}") from None
             for name, file in (beside or {}).items():
                 self._engine.register(_new_name(name), _read_file(file))
             for setting in _LOCK:
@@ -147,5 +146,7 @@ def _reason(error: duckdb.Error) -> str:
 
 def _rows(folder: Storage, table: Table) -> ds.Dataset:
     """Returns the rows of a Delta table, which are read when a query needs them."""
-    log = open_log(folder)
-    return ds.dataset(table.empty()) if log.version < 0 else rows_of(folder, log.files.values(), schema_of(log))
+    stored = open_table(folder)
+    if stored.version < 0:
+        return ds.dataset(table.empty())
+    return rows_of(folder, stored.files.values(), schema_of(stored))

@@ -16,9 +16,9 @@ from cloud.queries.dataset import rows_of, schema_of
 from cloud.source.wanted import Wanted
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables.delta_log import DataFile
+from cloud.tables.data_file import DataFile
 from cloud.tables.schema import Table
-from cloud.tables.tables import NoTables, TableFolder, open_log, require_tables
+from cloud.tables.tables import NoTables, TableFolder, open_table, require_tables
 
 PARTITION_BYTES = 32 << 20
 """The most bytes of data files that a task reads, unless a single one has more."""
@@ -49,15 +49,16 @@ class TableRows(NamedTuple):
     def open(self) -> tuple[list[DataFile], pa.Schema]:
         """Returns the table's files now, and its columns. Raises NoTables, OSError."""
         require_tables(self.place)
-        log = open_log(_folder(self.place, self.table))
-        if log.version < 0:
+        stored = open_table(_folder(self.place, self.table))
+        if stored.version < 0:
             return [], self.table.empty().schema
-        schema = schema_of(log)
+        schema = schema_of(stored)
         if missing := [name for name in self.columns if name not in schema.names]:
             raise NoTables(
-                f"{self.table.name} in {self.place} lacks {missing[0]}; a run of the job migrates the tables"
+                f"{self.table.name} in {self.place} lacks {missing[0]}; make the tables anew with "
+                "`holdfast cloud rebuild`"
             )
-        return list(log.files.values()), schema
+        return list(stored.files.values()), schema
 
     def last_counting(self) -> int:
         """Returns the last batch that counts. Raises NoTables, OSError."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from cloud.storage.durable_file import hidden_name, naming, sync, write_durably, write_synced
-from cloud.storage.storage import Entry, Written
+from cloud.storage.storage import Entry, Rename, Written
 from host.mounts import why_not_mounted
 
 
@@ -21,6 +21,8 @@ class LocalStorage:
 
     def __init__(self, place: Path) -> None:
         self.place = place.absolute()
+        self.uri = str(self.place)
+        self.delta_options: dict[str, str] = {}
         self.filesystem = fs.LocalFileSystem()
         self._lock = -1
 
@@ -104,6 +106,10 @@ class LocalStorage:
     def open(self, name: str) -> "LocalOutput":
         return LocalOutput(self.place, name)
 
+    def copy(self, name: str, to: str) -> None:
+        os.link(self.place / name, self.place / to)
+        sync((self.place / to).parent)
+
     def may_have(self, name: str) -> bool:
         return self.has(name)
 
@@ -151,21 +157,26 @@ class LocalOutput:
 
     def __init__(self, folder: Path, name: str) -> None:
         self._folder = folder
+        self._name = name
         self._path = folder / name
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file = _HashedFile(self._path)
         self.sink = pa.PythonFile(self._file, "w")
 
-    def close(self) -> Written:
+    def close(self, rename: Rename | None = None) -> Written:
         size: int = self.sink.tell()
         self.sink.close()
         sync(self._path)
+        sha256 = self._file.digest.hexdigest()
+        if rename:
+            self._name = rename(self._name, sha256)
+            self._path = self._path.rename(self._folder / self._name)
         folder = self._path.parent
         sync(folder)
         while folder != self._folder:  # the folder may be new
             folder = folder.parent
             sync(folder)
-        return Written(size, self._file.digest.hexdigest())
+        return Written(self._name, size, sha256)
 
     def discard(self) -> None:
         with suppress(OSError):  # a full disk, which is why the file is discarded

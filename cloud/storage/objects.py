@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import from_url
 from pyarrow import fs
 
-from cloud.storage.storage import Entry, StoreError, Written
+from cloud.storage.storage import Entry, Rename, StoreError, Written
 
 OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
 """The schemes of URLs that have an object store."""
@@ -75,6 +75,18 @@ class ObjectStorage:
             return from_url(self._bucket, config=config, client_options=client, retry_config=_RETRY)  # type: ignore[call-overload]
         except BaseError as error:
             _fail(self._url, error)
+
+    @property
+    def uri(self) -> str:
+        return self._url
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        options = {"timeout": f"{_REQUEST_S}s", "connect_timeout": "10s"}
+        if endpoint := self._options.get("endpoint_override"):
+            scheme = self._options.get("scheme", "https")
+            options |= {"endpoint": f"{scheme}://{endpoint}", "allow_http": str(scheme == "http").lower()}
+        return options | {name: value for name, value in self._options.items() if name == "region"}
 
     @cached_property
     def filesystem(self) -> fs.FileSystem:
@@ -148,6 +160,10 @@ class ObjectStorage:
     def open(self, name: str) -> "ObjectOutput":
         return ObjectOutput(self, name)
 
+    def copy(self, name: str, to: str) -> None:
+        with _telling(f"{self._url}/{name}"):
+            obstore.copy(self._store, self.path(name), self.path(to))
+
     def may_have(self, name: str) -> bool:
         return True  # an upload whose answer is lost may end later
 
@@ -171,10 +187,12 @@ class ObjectOutput:
         self._name = name
         self.sink = pa.BufferOutputStream()
 
-    def close(self) -> Written:
+    def close(self, rename: Rename | None = None) -> Written:
         content = self.sink.getvalue().to_pybytes()
-        self._storage.write(self._name, content)
-        return Written(len(content), hashlib.sha256(content).hexdigest())
+        sha256 = hashlib.sha256(content).hexdigest()
+        name = rename(self._name, sha256) if rename else self._name
+        self._storage.write(name, content)
+        return Written(name, len(content), sha256)
 
     def discard(self) -> None:
         self.sink.close()

@@ -1,8 +1,8 @@
 """What landing files and tables need of the place where they lie. A local folder and an object store both have it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,10 +21,14 @@ class Entry(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A file's size in bytes, and the SHA-256 of its bytes as they were handed over, in hexadecimal digits."""
+    """A file's name, its size in bytes, and the SHA-256 of its bytes as they were handed over (hexadecimal digits)."""
 
+    name: str
     size: int
     sha256: str
+
+
+Rename: TypeAlias = Callable[[str, str], str]
 
 
 class Output(Protocol):
@@ -34,8 +38,11 @@ class Output(Protocol):
     def sink(self) -> pa.NativeFile:
         """Takes the content, from its beginning to its end."""
 
-    def close(self) -> "Written":
-        """Returns what the file, which is durable then, has. Raises OSError."""
+    def close(self, rename: Rename | None = None) -> "Written":
+        """Returns what the file, which is durable then, has. Raises OSError.
+
+        rename: returns the name that the file gets, by the name it was opened with, and its digest.
+        """
 
     def discard(self) -> None:
         """Leaves no file."""
@@ -47,6 +54,14 @@ class Storage(Protocol):
     @property
     def place(self) -> Path | str:
         """What `open_storage` opens again, in another process too."""
+
+    @property
+    def uri(self) -> str:
+        """The place as delta-rs opens it, with `delta_options`."""
+
+    @property
+    def delta_options(self) -> dict[str, str]:
+        """What delta-rs has to know of the object store; empty for a local folder."""
 
     @property
     def filesystem(self) -> fs.FileSystem:
@@ -96,6 +111,9 @@ class Storage(Protocol):
 
     def open(self, name: str) -> Output:
         """Begins a file. Raises OSError."""
+
+    def copy(self, name: str, to: str) -> None:
+        """Gives a file a second name, under which it is durable then. Raises OSError."""
 
     def may_have(self, name: str) -> bool:
         """Whether a file whose `write` has failed may be there."""

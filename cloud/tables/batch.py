@@ -25,7 +25,7 @@ from cloud.landing.manifest import Manifest, ManifestError, list_intervals
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.births import find_births
-from cloud.tables.delta_log import DataFile
+from cloud.tables.data_file import DataFile
 from cloud.tables.landed import read_landing_file
 from cloud.tables.ledger import Known
 from cloud.tables.part import Decoder, Done, Part, Verdicts, run_batches

@@ -1,6 +1,11 @@
-"""Writes the Parquet files of the Delta tables, with the statistics that let readers skip files."""
+"""The Parquet files of the Delta tables, with the statistics that let readers skip files.
+
+The name of a file ends with the SHA-256 of its bytes. So the log of its table, which names the file, says which bytes
+it has, also after a checkpoint.
+"""
 
 import hashlib
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -9,7 +14,6 @@ from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +21,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from cloud.storage.storage import Output, Storage
-from cloud.tables.delta_log import SHA256, DataFile
 from cloud.tables.schema import Table
 
 _TEXT_MAX = 64
@@ -25,7 +28,8 @@ _TEXT_MAX = 64
 _GROUP_ROWS = 131_072
 """The most rows of a row group: readers skip row groups of other devices."""
 _PIECE = 4 << 20
-_CHANGES = "_change_data"
+_ENDING = ".zstd.parquet"
+_DIGEST = re.compile(rf"-([0-9a-f]{{64}}){re.escape(_ENDING)}")
 _REPEATED = {"batch", "boot_id", "event_date", "qos", "record"}
 """The numbers of which a file has few different ones."""
 _NO_STATISTICS = {"payload", "value_data", "reason", "value_string"}
@@ -35,14 +39,53 @@ class CheckFailed(Exception):
     """Rows break a rule of their table. The text names the table and the rule."""
 
 
+class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A Parquet file of a table, by its place in the folder of the table.
+
+    `partition` has the value of the table's partition column as text, if there is one, `size` is in bytes, and
+    `modified_ms` in milliseconds since 1970. `stats` is JSON as Delta's log has it: how many rows, and the columns'
+    limits.
+    """
+
+    place: str
+    partition: dict[str, str | None]
+    size: int
+    modified_ms: int
+    stats: str | None = None
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of all bytes, in hexadecimal digits; None if another program has written the file."""
+        found = _DIGEST.search(self.place)
+        return found[1] if found else None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, as the statistics tell it; 0 if they do not."""
+        return int(msgspec.json.decode(self.stats).get("numRecords", 0)) if self.stats else 0
+
+    def limits(self, column: str) -> tuple[Any, Any] | None:
+        """Returns the lowest and the highest value of a column; None where the file does not tell."""
+        stats = msgspec.json.decode(self.stats) if self.stats else {}
+        lowest, highest = (stats.get(key, {}).get(column) for key in ("minValues", "maxValues"))
+        return None if lowest is None or highest is None else (lowest, highest)
+
+    def full_limits(self) -> dict[str, tuple[Any, Any]]:
+        """Returns the lowest and the highest value of each column that has a value in each row."""
+        stats = msgspec.json.decode(self.stats) if self.stats else {}
+        lowest, highest = stats.get("minValues", {}), stats.get("maxValues", {})
+        full = [name for name, nulls in stats.get("nullCount", {}).items() if nulls == 0]
+        return {name: (lowest[name], highest[name]) for name in full if name in lowest and name in highest}
+
+
 class DataFileWriter:
-    """Writes rows of a table to one new file. The file belongs to the table once the log has its DataFile."""
+    """Writes rows of a table to one new file. The file belongs to the table once a commit has added its DataFile."""
 
     def __init__(self, folder: Storage, table: Table, batch: int, partition: date | str | None = None) -> None:
         """folder: the table's folder. partition: the value of the table's partition column, if it has one."""
         self._table = table
         self._partition: dict[str, str | None] = {}
-        name = f"{name_start(batch)}{uuid.uuid4()}.zstd.parquet"
+        name = f"{name_start(batch)}{uuid.uuid4().hex[:12]}{_ENDING}"
         if table.partition:
             self._partition = {table.partition: str(partition)}
             name = f"{table.partition}={partition}/{name}"
@@ -74,10 +117,8 @@ class DataFileWriter:
     def close(self) -> DataFile:
         """Returns the file, which is on the disk then."""
         self._writer.close()
-        size, sha256 = self._output.close()
-        now_ms = time.time_ns() // 1_000_000
-        stats = _statistics(self._footers[0])
-        return DataFile(quote(self._name), self._partition, size, now_ms, stats, {SHA256: sha256})
+        written = self._output.close(with_digest)
+        return DataFile(written.name, self._partition, written.size, now_ms(), _statistics(self._footers[0]))
 
     def discard(self) -> None:
         """Deletes the file."""
@@ -116,17 +157,14 @@ def write_rows(
         raise
 
 
-def write_deleted(folder: Storage, rows: pa.Table, partition: dict[str, str | None]) -> dict[str, Any]:
-    """Writes the rows that a commit deletes, for the change feed, and returns the action that names their file."""
-    of_partition = [f"{column}={value}" for column, value in partition.items()]
-    name = "/".join([_CHANGES, *of_partition, f"cdc-{uuid.uuid4()}.zstd.parquet"])
-    kind = pa.repeat(pa.scalar("delete"), rows.num_rows)
-    output = folder.open(name)
-    with _discarding(output):
-        changes = rows.append_column("_change_type", kind)
-        pq.write_table(changes, output.sink, compression="zstd", write_page_checksum=True)
-        size, _ = output.close()
-    return {"cdc": {"path": quote(name), "partitionValues": partition, "size": size, "dataChange": False}}
+def with_digest(name: str, sha256: str) -> str:
+    """Returns the name that a file has when its digest is known."""
+    return f"{name.removesuffix('.parquet').removesuffix('.zstd')}-{sha256}{_ENDING}"
+
+
+def now_ms() -> int:
+    """Returns the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def read_columns(folder: Storage, name: str, columns: list[str] | None = None, **options: Any) -> pa.Table:

@@ -23,7 +23,7 @@ from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import batch, ledger
 from cloud.tables.batch import FilesRefused
-from cloud.tables.delta_log import DataFile
+from cloud.tables.data_file import DataFile
 from cloud.tables.job_lock import Hold, only_job
 from cloud.tables.landed import read_landing_file
 from cloud.tables.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
@@ -171,7 +171,7 @@ class _Job:
         interrupted = self._find_interrupted()
         if interrupted is not None or self._checkpoint.pending():
             for table in DATA_TABLES:
-                self._tables.discard_uncommitted(table, self._next)
+                self._tables.discard_uncommitted(table, Transaction(self._checkpoint_id, self._next))
         pending = self._resume()
         if pending is not None and not self._is_of_these_tables(pending, interrupted):
             self._renew_checkpoint()

@@ -24,10 +24,10 @@ import msgspec
 from cloud.storage.local import LocalStorage
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables.delta_log import FENCE, DeltaLog, JobRunning
-from cloud.tables.migrate import migrate, require_current
 from cloud.tables.schema import TABLES
+from cloud.tables.stored_table import FENCE, JobRunning, StoredTable
 from cloud.tables.tables import JOB_LOCK, JOBS, Tables
+from cloud.tables.version import complete, require_current
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,21 +60,21 @@ class Hold:
         self._folder = folder
         self._turn = turn
 
-    def open_tables(self, spark: "SparkSession", *, migrating: bool = True) -> Tables:
+    def open_tables(self, spark: "SparkSession", *, creating: bool = True) -> Tables:
         """Returns the tables, all of them and of this version. Raises NewerTables, JobRunning, OSError.
 
-        migrating: brings earlier tables to this version. Otherwise they raise OlderTables, and stay as they are.
+        creating: makes the tables that do not exist yet. Otherwise they raise OlderTables.
         """
         tables = Tables(spark, self._folder, self._turn.number if self._turn else None)
-        if not migrating:
+        if not creating:
             require_current(tables)  # before anything is written
         if self._turn:
             if not self._turn.is_alone:
-                tables.fence(self._turn.number)
+                tables.fence()
                 self._turn.is_alone = True
             # Not before: until then a slow job may delete what it has committed by its plan.
             self._turn.inherit()
-        migrate(tables)
+        complete(tables)
         return tables
 
 
@@ -153,8 +153,8 @@ def _take_turn(folder: Storage) -> _Taken:
 
 def _last_fence(folder: Storage) -> int:
     """Returns the last turn that has taken over the tables from another; 0 without one."""
-    logs = (DeltaLog(folder.child(table.name), read_only=True) for table in TABLES)
-    return max(log.transactions.get(FENCE, 0) for log in logs)
+    tables = (StoredTable(folder.child(table.name), read_only=True) for table in TABLES)
+    return max(0, *(table.transaction(FENCE) for table in tables))
 
 
 def _last_turn(jobs: Storage) -> tuple[int, float]:

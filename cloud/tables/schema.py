@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 VERSION = 4
-"""The version of these definitions, a property of each table. Version 1 had no such property."""
+"""The version of these definitions, a property of each table."""
 VERSION_PROPERTY = "holdfast.schemaVersion"
 
 _ARROW = {
@@ -113,11 +113,6 @@ def arrow_schema(delta_schema: str) -> pa.Schema:
     """Returns the columns of a table as its log describes them. Raises KeyError for a type that our tables lack."""
     fields = msgspec.json.decode(delta_schema)["fields"]
     return pa.schema([pa.field(field["name"], _ARROW[field["type"]]) for field in fields])
-
-
-def protocol() -> dict[str, Any]:
-    """Returns the action for tables with constraints and a change data feed. Readers need nothing new."""
-    return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
 
 
 _ORIGIN = Column("origin", "string", "the maker of the message: a device, gateway or lander", required=True)

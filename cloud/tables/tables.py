@@ -1,7 +1,5 @@
 """The folder with the Delta tables: appends that are done once, and which batches the tables hold."""
 
-import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePath
@@ -10,13 +8,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from msgspec import structs
 
 from cloud.storage.place import is_url, open_storage
 from cloud.storage.storage import Storage, StoreError
-from cloud.tables import delta_log
-from cloud.tables.data_file import checked_parquet, digest_of, name_start, read_columns, write_deleted, write_rows
-from cloud.tables.delta_log import LOG_FOLDER, SHA256, DataFile, DeltaLog
-from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, TABLES, Table, protocol
+from cloud.tables.data_file import (
+    DataFile,
+    checked_parquet,
+    digest_of,
+    name_start,
+    read_columns,
+    with_digest,
+    write_rows,
+)
+from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, TABLES, Table
+from cloud.tables.stored_table import LOG_FOLDER, StoredTable
 
 if TYPE_CHECKING:  # a query without Spark asks whether there are tables
     from pyspark.sql import DataFrame, SparkSession
@@ -53,14 +59,14 @@ class TableFolder:
         self.folder = self.storage.place
         self._read_only = read_only
         self._generation = generation
-        self._logs: dict[str, DeltaLog] = {}
+        self._stored: dict[str, StoredTable] = {}
 
     def exists(self, table: Table) -> bool:
-        return self._log(table).version >= 0
+        return self.stored(table).version >= 0
 
     def files(self, table: Table) -> list[DataFile]:
         """Returns the files that hold the table's rows now."""
-        return list(self._log(table).files.values())
+        return list(self.stored(table).files.values())
 
     def of(self, table: Table) -> Storage:
         """Returns the folder of a table."""
@@ -120,19 +126,20 @@ class TableFolder:
         column = self.read_file(table, file, ["batch"])["batch"]
         return [batch for batch in pc.unique(column).to_pylist() if batch is not None]
 
-    def _log(self, table: Table) -> DeltaLog:
-        if table.name not in self._logs:
-            folder, generation = self.of(table), self._generation
-            self._logs[table.name] = open_log(folder) if self._read_only else DeltaLog(folder, generation=generation)
-        return self._logs[table.name]
+    def stored(self, table: Table) -> StoredTable:
+        """Returns a table as it was read last."""
+        if table.name not in self._stored:
+            opened = StoredTable(self.of(table), read_only=self._read_only, generation=self._generation)
+            self._stored[table.name] = opened
+        return self._stored[table.name]
 
 
-def open_log(folder: Storage) -> DeltaLog:
-    """Returns the log of the table in a folder, and changes nothing there. Raises NoTables, OSError."""
-    log = DeltaLog(folder, read_only=True)
-    if log.reader_version > 1:
-        raise NoTables(f"{folder} needs Delta's reader version {log.reader_version}, which only Spark has here")
-    return log
+def open_table(folder: Storage) -> StoredTable:
+    """Returns the table in a folder, and changes nothing there. Raises NoTables, OSError."""
+    table = StoredTable(folder, read_only=True)
+    if table.reader_version > 1:
+        raise NoTables(f"{folder} needs Delta's reader version {table.reader_version}, which only Spark has here")
+    return table
 
 
 class Tables(TableFolder):
@@ -146,15 +153,13 @@ class Tables(TableFolder):
     def create_missing(self) -> None:
         """Makes the tables that do not exist yet, without a row."""
         for table in TABLES:
-            log = self._log(table)
-            if log.version < 0:
-                fence = [] if self._generation is None else [delta_log.transaction(delta_log.FENCE, self._generation)]
-                log.commit([protocol(), metadata(table, str(uuid.uuid4())), *fence], "CREATE TABLE")
+            if not self.exists(table):
+                self.stored(table).create(table)
 
-    def fence(self, generation: int) -> None:
-        """Lets no job before this generation commit to any table that exists. Raises JobRunning."""
+    def fence(self) -> None:
+        """Lets no job before this one commit to any table that exists. Raises JobRunning."""
         for table in filter(self.exists, TABLES):
-            self._log(table).commit([delta_log.transaction(delta_log.FENCE, generation)], "FENCE")
+            self.stored(table).commit()
 
     def read(self, table: Table) -> "DataFrame":
         """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet.
@@ -175,15 +180,11 @@ class Tables(TableFolder):
 
     def has(self, table: Table, transaction: Transaction) -> bool:
         """Whether the append of this transaction is in the table."""
-        return self._log(table).transactions.get(transaction.checkpoint, -1) >= transaction.number
+        return self.stored(table).transaction(transaction.checkpoint) >= transaction.number
 
     def append(self, table: Table, files: Iterable[DataFile], transaction: Transaction | None) -> None:
-        """Adds files to the table; the commit is on the disk then. A transaction must not be in the table yet."""
-        log = self._log(table)
-        actions = [delta_log.add(file) for file in files]
-        if transaction:
-            actions.append(delta_log.transaction(transaction.checkpoint, transaction.number))
-        log.commit(actions, "WRITE")
+        """Adds files to the table; the commit is durable then. A transaction must not be in the table yet."""
+        self.stored(table).commit(list(files), transaction=transaction)
 
     def append_values(self, table: Table, rows: list[tuple[Any, ...]], transaction: Transaction | None) -> None:
         """Adds a few rows of Python values, and nothing when the table has this transaction already."""
@@ -201,39 +202,40 @@ class Tables(TableFolder):
 
     def replace(self, table: Table, files: list[DataFile], rows: pa.Table) -> None:
         """Puts one file with these rows in the place of files that say the same, all of one partition."""
-        written = write_rows(self.of(table), table, 0, rows, files[0].partition_values)
-        removed = [delta_log.remove(file, data_change=False) for file in files]
-        self._log(table).commit([*removed, delta_log.add(written, data_change=False)], "OPTIMIZE")
+        written = write_rows(self.of(table), table, 0, rows, files[0].partition)
+        self.stored(table).commit([written], files, data_change=False)
 
     def without_digest(self, table: Table) -> list[DataFile]:
-        """Returns the files of a table of which its log has no SHA-256: another program, or an earlier version, has
-        written them."""
-        return [file for file in self.files(table) if SHA256 not in (file.tags or {})]
+        """Returns the files of a table whose names have no SHA-256: another program has written them."""
+        return [file for file in self.files(table) if file.sha256 is None]
 
     def compute_digests(self, table: Table) -> dict[str, str]:
-        """Reads the files that have no SHA-256 in the table's log, and returns theirs by their places."""
-        self._log(table).refresh()
+        """Reads the files whose names have no SHA-256, and returns theirs by their places."""
+        self.stored(table).refresh()
         folder = self.of(table)
         return {file.place: digest_of(folder, file.place) for file in self.without_digest(table)}
 
     def seal(self, table: Table, digests: Mapping[str, str]) -> int:
-        """Notes the SHA-256 of files that have none in the table's log, by their places. Returns of how many."""
-        return self._log(table).seal(digests)
+        """Gives files names with their SHA-256, by their places, in one commit. Returns how many.
+
+        A file that another program has removed meanwhile stays removed. Raises OSError.
+        """
+        self.stored(table).refresh()
+        bare = [file for file in self.without_digest(table) if file.place in digests]
+        sealed = []
+        for file in bare:
+            place = with_digest(file.place, digests[file.place])
+            self.of(table).copy(file.place, place)
+            sealed.append(structs.replace(file, place=place))
+        if bare:
+            self.stored(table).commit(sealed, bare, data_change=False)
+        return len(bare)
 
     def vacuum(self, table: Table, age_s: float) -> int:
         """Deletes the files that no version of the table has needed for so long. Returns how many."""
-        log = self._log(table)
-        log.refresh()
-        before = time.time() - age_s
-        deleted = 0
-        for entry in log.folder.walk():
-            removed = log.removed.get(entry.name, {}).get("deletionTimestamp") or 0
-            is_needed = entry.name in log.files or removed > before * 1000
-            is_data = entry.name.endswith(".parquet") and not entry.name.startswith(f"{LOG_FOLDER}/")
-            if is_data and not is_needed and entry.modified_s < before:
-                log.folder.remove(entry.name)
-                deleted += 1
-        return deleted
+        stored = self.stored(table)
+        stored.refresh()
+        return stored.vacuum(age_s)
 
     def take_back(self, table: Table, batch: int) -> None:
         """Deletes the batch's rows."""
@@ -244,47 +246,51 @@ class Tables(TableFolder):
 
         self.delete(table, ["batch"], lambda rows: pc.equal(rows["batch"], batch), has_batch)
 
-    def discard_uncommitted(self, table: Table, batch: int) -> None:
-        """Deletes the files of a batch that was interrupted, except files that a version of the table has."""
-        log = self._log(table)
-        listed = [entry.name for entry in log.folder.walk() if PurePath(entry.name).name.startswith(name_start(batch))]
+    def discard_uncommitted(self, table: Table, transaction: Transaction) -> None:
+        """Deletes the files of a batch that was interrupted, unless the table has its commit."""
+        folder, start = self.of(table), name_start(transaction.number)
+        listed = [entry.name for entry in folder.walk() if PurePath(entry.name).name.startswith(start)]
         # After the listing: a later job that has taken over has files of this batch, and its turn in the log before.
-        log.refresh()
-        for place in listed:
-            if place not in log.files and place not in log.removed:
-                log.folder.remove(place)
+        stored = self.stored(table)
+        stored.refresh()
+        if not self.has(table, transaction):
+            for place in listed:
+                if place not in stored.files:
+                    folder.remove(place)
 
     def delete(
         self, table: Table, columns: list[str], doomed: Callable[[pa.Table], Any], may_hold: Callable[[DataFile], bool]
     ) -> int:
-        """Deletes rows in one commit, which is on the disk when this returns. Returns how many.
+        """Deletes rows, which is durable when this returns. Returns how many.
+
+        A first commit puts the rows that go into files of their own, and changes no row. A second one removes these
+        files. So the table's change feed tells the rows that went, and no other.
 
         doomed: says of each row, by these columns, whether it is to go.
         may_hold: whether a file can have such rows. The others are not read.
         """
-        actions: list[dict[str, Any]] = []
+        parted: list[DataFile] = []
+        kept: list[DataFile] = []
+        going: list[DataFile] = []
         deleted = 0
         for file in filter(may_hold, self.files(table)):
             mask = pc.fill_null(doomed(self.read_file(table, file, columns)), False)
-            if count := pc.sum(mask).as_py() or 0:
+            count = pc.sum(mask).as_py() or 0
+            deleted += count
+            if count == len(mask) > 0:
+                going.append(file)
+            elif count:
                 rows = self.read_file(table, file)
-                actions.append(delta_log.remove(file))
-                if count < rows.num_rows:
-                    kept = rows.filter(pc.invert(mask))
-                    actions.append(delta_log.add(write_rows(self.of(table), table, 0, kept, file.partition_values)))
-                if table.change_feed:
-                    actions.append(write_deleted(self.of(table), rows.filter(mask), file.partition_values))
-                deleted += count
-        if actions:
-            self._log(table).commit(actions, "DELETE")
+                parted.append(file)
+                for some, files in ((pc.invert(mask), kept), (mask, going)):
+                    files.append(write_rows(self.of(table), table, 0, rows.filter(some), file.partition))
+        stored = self.stored(table)
+        if parted:
+            apart = [file for file in going if file.place not in stored.files]
+            stored.commit([*kept, *apart], parted, data_change=False)
+        if going:
+            stored.commit(removed=going)
         return deleted
-
-    def commit(self, table: Table, actions: list[dict[str, Any]], operation: str) -> None:
-        self._log(table).commit(actions, operation)
-
-    def metadata(self, table: Table) -> dict[str, Any]:
-        """Returns Delta's description of the table, as its log has it."""
-        return self._log(table).metadata
 
 
 def _read_batches(
@@ -309,19 +315,3 @@ def require_tables(place: Path | str | Storage) -> None:
     folder = open_storage(place)
     if not has_tables(folder):
         raise NoTables(f"there are no tables in {folder}")
-
-
-def metadata(table: Table, table_id: str) -> dict[str, Any]:
-    """Returns the action that gives a table its columns and properties."""
-    return {
-        "metaData": {
-            "id": table_id,
-            "name": table.name,
-            "description": table.comment,
-            "format": {"provider": "parquet", "options": {}},
-            "schemaString": table.delta_schema,
-            "partitionColumns": [table.partition] if table.partition else [],
-            "configuration": table.properties,
-            "createdTime": time.time_ns() // 1_000_000,
-        }
-    }

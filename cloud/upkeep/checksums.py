@@ -1,7 +1,7 @@
 """Proves files by reading their bytes: by the SHA-256 of what was written, or else by the checksums of their pages.
 
-The digest covers the whole file, its footer too. Files that another program wrote, or Holdfast before it kept digests,
-have none in the log. Then each page is compared with its CRC-32 [Parquet format, PageHeader.crc], if it has one.
+The digest covers the whole file, its footer too. Files that another program wrote have none in their names. Then each
+page is compared with its CRC-32 [Parquet format, PageHeader.crc], if it has one.
 """
 
 import random

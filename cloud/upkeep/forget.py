@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import list_intervals
-from cloud.tables.delta_log import DataFile
+from cloud.tables.data_file import DataFile
 from cloud.tables.ledger import Known
 from cloud.tables.schema import BRONZE_MESSAGES, FORGOTTEN, QUARANTINE, READINGS, Table
 from cloud.tables.tables import Tables

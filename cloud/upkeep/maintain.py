@@ -17,7 +17,7 @@ from cloud.spark.session import generated_code, open_session
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
-from cloud.tables.delta_log import DataFile
+from cloud.tables.data_file import DataFile
 from cloud.tables.job_lock import only_job
 from cloud.tables.schema import (
     BATCHES,
@@ -111,10 +111,10 @@ def _groups(files: list[DataFile]) -> Iterator[list[DataFile]]:
     partitions: dict[tuple[str | None, ...], list[DataFile]] = defaultdict(list)
     for file in files:
         if file.size < GROUP_BYTES // 2:
-            partitions[tuple(file.partition_values.values())].append(file)
+            partitions[tuple(file.partition.values())].append(file)
     for small in partitions.values():
         group: list[DataFile] = []
-        for file in sorted(small, key=lambda one: one.modification_time):
+        for file in sorted(small, key=lambda one: one.modified_ms):
             full = sum(one.size for one in group) + file.size > GROUP_BYTES
             if group and (full or sum(one.rows for one in group) + file.rows > GROUP_ROWS):
                 if len(group) > 1:

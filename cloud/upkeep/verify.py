@@ -25,7 +25,6 @@ from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.data_file import read_columns
-from cloud.tables.delta_log import SHA256
 from cloud.tables.job_lock import only_job
 from cloud.tables.landed import check_size
 from cloud.tables.ledger import Known
@@ -56,7 +55,7 @@ _MESSAGES = {
 """The tables with messages, and which of their rows are counted, up to a batch that is not known here."""
 
 
-DIGESTS = "the log has a digest of each data file"
+DIGESTS = "each data file has a digest in its name"
 """The check that does not hold where files are not proved. Nothing says that they are damaged."""
 
 
@@ -96,7 +95,7 @@ def verify(
 
     fresh_s: for how long (seconds) a message may be in a landing file before it is in the tables.
     full: reads the bytes of all data files and landing files. Otherwise it reads a sample, another one each time.
-    seal: reads the bytes of all, and notes in Delta's log the SHA-256 of data files that have none, unless there is a
+    seal: reads the bytes of all, and gives data files without a digest names with their SHA-256, unless there is a
         fault. The digests are those from before the checks: what changes a file meanwhile is a fault of the next run.
     `ingest` explains the other arguments. Raises NoTables, JobRunning, NewerTables, OlderTables, OSError,
     SparkMissing.
@@ -105,7 +104,7 @@ def verify(
     require_tables(tables)
     spark = spark or open_session(cache)
     with only_job(tables) as hold, generated_code(spark, False):
-        opened = hold.open_tables(spark, migrating=False)
+        opened = hold.open_tables(spark, creating=False)
         began = datetime.now(UTC)
         checks = list(_Verifier(opened, landed, full=full, seal=seal).checks(fresh_s))
         rows = [(one.check, one.table, one.holds, one.faults, one.detail, began) for one in checks]
@@ -179,10 +178,7 @@ class _Verifier:
 
     def _bytes(self, table: Table) -> Check:
         folder = self._tables.of(table)
-        files = [
-            StoredFile(folder, file.place, file.size, (file.tags or {}).get(SHA256))
-            for file in self._tables.files(table)
-        ]
+        files = [StoredFile(folder, file.place, file.size, file.sha256) for file in self._tables.files(table)]
         return self._prove("data files have the bytes that were written", table, files)
 
     def _prove(self, what: str, table: Table, files: list[StoredFile]) -> Check:

@@ -101,6 +101,19 @@ class Lake(NamedTuple):
         assert sum(batch["conflicts"] for batch in batches) == conflicts
 
 
+def commit_by_another(table: Path, *actions: dict[str, Any]) -> None:
+    """Adds a commit to the log of a table, as another program does."""
+    log = table / "_delta_log"
+    version = 1 + max(int(path.stem) for path in log.glob("[0-9]*.json"))
+    (log / f"{version:020}.json").write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def description_of(table: Path) -> dict[str, Any]:
+    """Returns the action that describes a table, in its first commit."""
+    actions = map(json.loads, (table / "_delta_log" / f"{0:020}.json").read_text().splitlines())
+    return next(action for action in actions if "metaData" in action)
+
+
 def content_of(row: Row) -> Content:
     """Returns what is the same where a message comes again."""
     return row.topic, row.payload

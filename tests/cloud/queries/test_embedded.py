@@ -10,8 +10,9 @@ import pytest
 
 from cloud import NoTables, OpenTables
 from cloud.tables.data_file import DataFileWriter
-from cloud.tables.schema import BATCHES, LEDGER, QUARANTINE, protocol
-from cloud.tables.tables import Tables, metadata
+from cloud.tables.schema import BATCHES, LEDGER, QUARANTINE
+from cloud.tables.tables import Tables
+from tests.cloud.lake import commit_by_another, description_of
 from tools.cli.paths import source_root
 
 DAYS = [datetime(2026, 6, day, tzinfo=UTC) for day in (1, 2, 3)]
@@ -54,10 +55,11 @@ def test_query_opens_only_the_files_that_can_have_its_rows(tables: Tables) -> No
 
 
 def test_file_that_lacks_a_newer_column_has_nulls_there(tables: Tables) -> None:
-    changed = metadata(LEDGER, "one")
+    table = Path(tables.folder) / LEDGER.name
+    changed = description_of(table)
     more = ',{"name":"remark","type":"string","nullable":true,"metadata":{}}]}'
     changed["metaData"]["schemaString"] = changed["metaData"]["schemaString"].removesuffix("]}") + more
-    tables.commit(LEDGER, [changed], "ADD COLUMNS")
+    commit_by_another(table, changed)
     assert ask(tables, "SELECT DISTINCT remark FROM ledger_rows") == [(None,)]
 
 
@@ -70,25 +72,33 @@ def test_removed_files_do_not_count_and_sums_are_whole_numbers(tables: Tables) -
 def test_commit_that_is_cut_off_is_passed_over_and_stays(tables: Tables) -> None:
     log = Path(tables.folder) / LEDGER.name / "_delta_log"
     (log / f"{4:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
-    (log / f"{3:020}.checkpoint.parquet").write_bytes(b"PAR1 and no more")
     before = {path: path.read_bytes() for path in Path(tables.folder).rglob("*") if path.is_file()}
     assert ask(tables, "SELECT lo, hi FROM ledger") == [(1, 3)]
     assert {path: path.read_bytes() for path in Path(tables.folder).rglob("*") if path.is_file()} == before
 
 
+def test_checkpoint_that_is_cut_off_is_told_with_what_mends_it(tables: Tables) -> None:
+    (Path(tables.folder) / LEDGER.name / "_delta_log" / f"{3:020}.checkpoint.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(OSError, match=r"ledger: .*; a run of `holdfast cloud ingest` mends what a power cut has left"):
+        OpenTables(tables.folder)
+    tables = Tables(tables.spark, tables.folder)
+    tables.create_missing()
+    assert ask(tables, "SELECT lo, hi FROM ledger") == [(1, 3)]
+
+
 def test_table_with_a_feature_that_we_do_not_read_is_refused_by_name(tables: Tables) -> None:
-    newer = protocol()
-    newer["protocol"] |= {"minReaderVersion": 3, "readerFeatures": ["deletionVectors"]}
-    tables.commit(LEDGER, [newer], "UPGRADE PROTOCOL")
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    newer = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}
+    commit_by_another(Path(tables.folder) / LEDGER.name, newer)
     with pytest.raises(NoTables, match=r"ledger needs Delta's reader version 3"):
         OpenTables(tables.folder)
 
 
 def test_tables_of_an_older_version_are_refused_with_what_helps(tables: Tables) -> None:
-    older = metadata(LEDGER, "one")
+    older = description_of(Path(tables.folder) / LEDGER.name)
     older["metaData"]["schemaString"] = older["metaData"]["schemaString"].replace('"name":"origin"', '"name":"maker"')
-    tables.commit(LEDGER, [older], "RENAME")
-    with pytest.raises(NoTables, match="a run of the job migrates them"):
+    commit_by_another(Path(tables.folder) / LEDGER.name, older)
+    with pytest.raises(NoTables, match="make all tables anew with `holdfast cloud rebuild`"):
         OpenTables(tables.folder)
 
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from cloud.landing.manifest import Manifest
 from cloud.tables import ledger
-from cloud.tables.delta_log import LOG_FOLDER
 from cloud.tables.schema import ARRIVALS, CHECKS, LANDING_FILES, LEDGER
+from cloud.tables.stored_table import LOG_FOLDER
 from cloud.tables.tables import Tables
 from cloud.transforms.classify import Suspect
 

@@ -16,11 +16,11 @@ from deltalake import DeltaTable
 from cloud.landing.file import Row
 from cloud.landing.manifest import Manifest
 from cloud.tables.batch import ProofFailed
-from cloud.tables.delta_log import JobRunning
 from cloud.tables.job import Report
 from cloud.tables.part import Done
 from cloud.tables.plan import SetAside
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, TABLES
+from cloud.tables.stored_table import JobRunning
 from cloud.tables.tables import JOB_LOCK, Tables
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, EPOCH, land, row

@@ -1,9 +1,8 @@
 """Files are proved by their bytes: no flipped bit is overlooked, wherever it is."""
 
-import json
 import random
+import re
 from pathlib import Path
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,9 +11,9 @@ from deltalake import DeltaTable
 
 from cloud import verify
 from cloud.storage.local import LocalStorage
-from cloud.tables.data_file import read_columns, write_rows
-from cloud.tables.delta_log import SHA256, DeltaLog, remove
+from cloud.tables.data_file import digest_of, read_columns, write_rows
 from cloud.tables.schema import BRONZE_MESSAGES, READINGS, Table
+from cloud.tables.stored_table import StoredTable
 from cloud.tables.tables import Tables
 from cloud.upkeep import checksums
 from cloud.upkeep.checksums import StoredFile, prove_bytes
@@ -37,7 +36,7 @@ def written(folder: Path, name: str = "a.parquet") -> StoredFile:
     output = LocalStorage(folder).open(name)
     options = {"compression": "zstd", "use_dictionary": ["origin"], "write_page_checksum": True}
     pq.write_table(ROWS, output.sink, **options)
-    size, sha256 = output.close()
+    _, size, sha256 = output.close()
     return StoredFile(LocalStorage(folder), name, size, sha256)
 
 
@@ -98,18 +97,25 @@ def test_a_flipped_bit_in_a_table_or_a_landing_file_is_a_fault_of_verify(lake: L
     assert fault.check == "the bytes of landing files are those of their manifests"
 
 
+def stored(lake: Lake, table: Table) -> StoredTable:
+    return StoredTable(LocalStorage(lake.folder / table.name))
+
+
 def age(lake: Lake, table: Table) -> Path:
-    """Makes files of a table as those are that were written before there were digests: none in the log, and no checksum
-    in a page. Returns the first of them."""
+    """Makes files of a table as another program writes them: no digest in the name, and no checksum in a page. Returns
+    the first of them."""
     for commit in (lake.folder / table.name / "_delta_log").glob("*.json"):
-        actions = [json.loads(line) for line in commit.read_text().splitlines()]
-        for added in (one["add"] for one in actions if "add" in one):
-            added.pop("tags")
-            path = lake.folder / table.name / unquote(added["path"])
+        text = commit.read_text()
+        for place in re.findall(r'"path":"([^"]+)"', text):
+            path = lake.folder / table.name / place
+            bare = re.sub(r"-[0-9a-f]{64}", "", place)
             rows = pq.read_table(path, partitioning=None)
-            pq.write_table(rows, path, compression="none", use_dictionary=False)
-            added["size"] = path.stat().st_size
-        commit.write_text("".join(json.dumps(action) + "\n" for action in actions))
+            size = path.stat().st_size
+            path.unlink()
+            pq.write_table(rows, path.parent / Path(bare).name, compression="none", use_dictionary=False)
+            text = text.replace(place, bare)
+            text = text.replace(f'"size":{size}', f'"size":{(path.parent / Path(bare).name).stat().st_size}')
+        commit.write_text(text)
     tables = Tables(lake.spark, lake.folder)
     return lake.folder / table.name / tables.files(table)[0].place
 
@@ -122,9 +128,10 @@ def test_files_without_a_digest_are_told_as_unproved_until_they_are_sealed(lake:
     sealed = verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12, seal=True)
     assert [one for one in sealed if not one.holds] == []
     assert "3 files were sealed" in [one.detail for one in sealed if one.check == DIGESTS]
-    DeltaLog(lake.folder / BRONZE_MESSAGES.name).write_checkpoint()
+    stored(lake, BRONZE_MESSAGES).write_checkpoint()
     assert all(one.holds for one in verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12))
     assert len(DeltaTable(lake.folder / BRONZE_MESSAGES.name).to_pyarrow_table()) == len(lake.rows("bronze_messages"))
+    (path, *_) = (lake.folder / BRONZE_MESSAGES.name / place for place in stored(lake, BRONZE_MESSAGES).files)
     content = path.read_bytes()
     at = content.index(b"load")  # in a payload, where no count and no decoder looks
     path.write_bytes(content[:at] + b"l0ad" + content[at + 4 :])
@@ -143,20 +150,22 @@ def test_nothing_is_sealed_beside_a_fault(lake: Lake) -> None:
 
 def test_sealing_brings_back_no_file_that_another_program_removed_meanwhile(lake: Lake) -> None:
     age(lake, BRONZE_MESSAGES)
-    log = DeltaLog(lake.folder / BRONZE_MESSAGES.name)
-    digests = Tables(lake.spark, lake.folder).compute_digests(BRONZE_MESSAGES)
-    (gone, *rest) = list(log.files.values())
-    DeltaLog(lake.folder / BRONZE_MESSAGES.name).commit([remove(gone)], "DELETE")
-    assert log.seal(digests) == len(rest)
-    assert gone.place not in DeltaLog(lake.folder / BRONZE_MESSAGES.name).files
+    tables = Tables(lake.spark, lake.folder)
+    digests = tables.compute_digests(BRONZE_MESSAGES)
+    (gone, *rest) = tables.files(BRONZE_MESSAGES)
+    stored(lake, BRONZE_MESSAGES).commit(removed=[gone])
+    assert tables.seal(BRONZE_MESSAGES, digests) == len(rest)
+    assert {re.sub(r"-[0-9a-f]{64}", "", place) for place in stored(lake, BRONZE_MESSAGES).files} == {
+        file.place for file in rest
+    }
 
 
 def test_each_file_of_the_tables_has_a_digest_and_checksums_also_behind_a_checkpoint_of_the_log(lake: Lake) -> None:
     tables = Tables(lake.spark, lake.folder)
-    DeltaLog(lake.folder / BRONZE_MESSAGES.name).write_checkpoint()
+    stored(lake, BRONZE_MESSAGES).write_checkpoint()
     for table in (BRONZE_MESSAGES, READINGS):
         for file in Tables(lake.spark, lake.folder).files(table):
-            assert set(file.tags or {}) == {SHA256}
+            assert file.sha256 == digest_of(tables.of(table), file.place)
             bare = StoredFile(tables.of(table), file.place, file.size, None)
             assert prove_bytes([bare], full=True) == ([], 1, 0, 1)
 
@@ -164,7 +173,7 @@ def test_each_file_of_the_tables_has_a_digest_and_checksums_also_behind_a_checkp
 def test_a_corrupt_page_is_not_copied_into_a_new_file(tmp_path: Path) -> None:
     folder = LocalStorage(tmp_path)
     rows = BRONZE_MESSAGES.arrow_schema.empty_table()
-    assert write_rows(folder, BRONZE_MESSAGES, 1, rows, {"ingest_date": "2026-01-01"}).tags
+    assert write_rows(folder, BRONZE_MESSAGES, 1, rows, {"ingest_date": "2026-01-01"}).sha256
     file = written(tmp_path)
     column = pq.read_metadata(tmp_path / file.name).row_group(0).column(1)
     flip(tmp_path / file.name, 8 * (column.data_page_offset + column.total_compressed_size - 9))

@@ -38,7 +38,7 @@ def test_rows_that_another_file_repeats_are_found(lake: Lake, table: Table) -> N
     tables = Tables(lake.spark, lake.folder)
     file = tables.files(table)[0]
     rows = tables.read_files(table, [file])
-    tables.append(table, [write_rows(tables.of(table), table, 0, rows, file.partition_values)], None)
+    tables.append(table, [write_rows(tables.of(table), table, 0, rows, file.partition)], None)
     checks = verify(lake.spark, lake.landing, lake.folder, fresh_s=1e12)
     (found,) = (one for one in checks if (one.check, one.table) == ("each row once", table.name))
     assert found.faults == len(rows)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from msgspec import structs
 
 from cloud import Check, verify
 from cloud.tables.data_file import write_rows
@@ -119,23 +120,8 @@ def test_row_that_another_program_wrote_without_a_required_value_is_found(lake: 
     written = write_rows(tables.of(BATCHES), BATCHES, 0, rows)
     bad = rows.set_column(1, "checkpoint", pa.nulls(len(rows), pa.string()))
     pa.parquet.write_table(bad, tables.of(BATCHES).path(written.place))
-    change_size = tables.of(BATCHES).size(written.place)
-    tables.commit(
-        BATCHES,
-        [
-            {"remove": {"path": file.path, "dataChange": True, "partitionValues": {}, "size": file.size}},
-            {
-                "add": {
-                    "path": written.path,
-                    "dataChange": True,
-                    "partitionValues": {},
-                    "size": change_size,
-                    "modificationTime": 0,
-                }
-            },
-        ],
-        "WRITE",
-    )
+    size = tables.of(BATCHES).size(written.place)
+    tables.stored(BATCHES).commit([structs.replace(written, size=size, stats=None)], [file])
     assert ("no required value missing", "batches") in {(one.check, one.table) for one in faults(lake)}
 
 

@@ -36,7 +36,9 @@ def verify_tables(
     full: Annotated[bool, typer.Option("--full", help="Read the bytes of all files, and not of a sample.")] = False,
     seal: Annotated[
         bool,
-        typer.Option("--seal", help="Check all files, and note the digest of each file that has none, if all is well."),
+        typer.Option(
+            "--seal", help="Check all files, and give each file without a digest a name with one, if all is well."
+        ),
     ] = False,
     master: Master = MASTER_DEFAULT,
     conf: Settings = None,
@@ -57,7 +59,7 @@ def verify_tables(
         raise typer.Exit(1)
     if unproved:
         if not as_json:
-            advice = f"`holdfast {COMMAND} --seal` checks them, and notes the digests of today"
+            advice = f"`holdfast {COMMAND} --seal` checks them, and gives them names with the digests of today"
             print(f"{unproved} data files have no digest, and are not proved: {advice}", file=sys.stderr)
         raise typer.Exit(UNPROVED)
 

@@ -1,6 +1,7 @@
 """The torture of lander and job: a sample of it holds, its judge finds what is wrong, and its cuts are exact."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from cloud.storage.durable_file import write_durably
-from cloud.tables.delta_log import DeltaLog
+from cloud.storage.durable_file import sync, write_durably
+from cloud.storage.local import LocalStorage
 from cloud.tables.schema import BRONZE_MESSAGES, LEDGER, QUARANTINE, READINGS, Table
+from cloud.tables.stored_table import StoredTable
 from cloud.tables.tables import Tables
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
@@ -97,7 +99,7 @@ def test_month_that_passes_deletes_no_commit_before_a_checkpoint_that_is_cut_off
     lake = Lake(spark, tmp_path / "landing", tmp_path / "tables")
     (described,) = land(lake.landing, LANDED)
     lake.ingest()
-    DeltaLog(lake.folder / QUARANTINE.name).write_checkpoint()
+    StoredTable(LocalStorage(lake.folder / QUARANTINE.name)).write_checkpoint()
     (checkpoint,) = (lake.folder / QUARANTINE.name).rglob("*.checkpoint.parquet")
     checkpoint.write_bytes(b"")
     (tmp_path / "decoder.py").write_text(DECODER)
@@ -134,5 +136,37 @@ def test_cut_is_before_each_operation_and_says_what_no_sync_has_made_durable(tmp
         cutter.begin(None)
         for path in folder.iterdir():
             path.unlink()
+    assert all(one.content == [] for one in undone)
     # To write a hidden file, to rename it, to sync the folder, to remove the file.
     assert [one.added for one in undone] == [[], [], [str(folder / "a")], []]
+
+
+def test_cut_says_which_files_of_a_log_no_sync_has_reached(tmp_path: Path) -> None:
+    """delta-rs writes them, of which Python does not tell."""
+    folder, left = tmp_path / "folder", tmp_path / "left"
+    log = folder / "readings" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").touch()
+
+    class Cut(BaseException):
+        """Stands for the end of the process."""
+
+    def end() -> None:
+        raise Cut
+
+    def sync_all(*paths: Path) -> None:
+        for path in paths:
+            sync(path)
+
+    cutter = Cutter(folder, left, end)
+    undone = []
+    for at in range(3):
+        cutter.begin(at)
+        subprocess.run(["touch", commit := str(log / f"{at + 1:020}.json")], check=True)
+        with pytest.raises(Cut):
+            sync_all(Path(commit), log, log)
+        undone.append(msgspec.msgpack.decode(left.read_bytes(), type=Undone))
+        cutter.begin(None)
+    names = [str(log / f"{number:020}.json") for number in (1, 2, 3)]
+    assert [one.added for one in undone] == [names[:1], names[1:2], []]
+    assert [one.content for one in undone] == [names[:1], [], []]

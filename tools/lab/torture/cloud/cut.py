@@ -1,6 +1,7 @@
 """Ends a process before one of its operations on files, or at a moment; tells what a power cut may undo.
 
 Python tells each operation before it is done (PEP 578). They are counted, so the same number is the same place again.
+It does not tell what delta-rs does: files in the logs of tables that no sync has reached are looked for at the cut.
 """
 
 import os
@@ -12,6 +13,8 @@ from typing import Any
 
 import msgspec
 
+from cloud.tables.stored_table import LOG_FOLDER
+
 SAVED_BYTES = 1 << 20
 _NAMING = ("os.rename", "os.link", "os.remove", "os.rmdir", "os.mkdir")
 
@@ -22,10 +25,11 @@ def kill_this_process() -> None:
 
 
 class Undone(msgspec.Struct):
-    """What no sync of the folder has made durable: new names, and removed files with their content."""
+    """What no sync has made durable: new names, removed files with their content, and the content of files."""
 
     added: list[str] = []
     removed: dict[str, bytes] = {}
+    content: list[str] = []
 
 
 class Cutter:
@@ -40,16 +44,27 @@ class Cutter:
         self._busy = False
         self.operations = 0
         self._undone = Undone()
+        self._named: set[str] = set()
+        self._synced: set[str] = set()
         sys.addaudithook(self._hear)
 
     def begin(self, at: int | None) -> None:
         """Counts from 0. The cut is before operation `at`."""
         self._at, self.operations, self._undone = at, 0, Undone()
+        self._named = set(self._logs())
+        self._synced = set(self._logs())
 
     def cut(self) -> None:
         """Says what may be undone, and ends the process."""
+        there = self._logs()
+        self._undone.added += [one for one in there if one not in self._named]
+        self._undone.content = [one for one in there if one not in self._synced]
         self._left.write_bytes(msgspec.msgpack.encode(self._undone))
         self._end()
+
+    def _logs(self) -> list[str]:
+        """Returns the files in the logs of tables."""
+        return [str(path) for path in Path(self._folder).glob(f"*/{LOG_FOLDER}/[0-9_]*") if path.suffix != ".tmp"]
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._busy or (event != "open" and event not in _NAMING):
@@ -58,7 +73,8 @@ class Cutter:
         if not paths or not all(isinstance(one, str) and one.startswith(self._folder) for one in paths[:1]):
             return
         is_reading = event == "open" and (arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR) == 0
-        if is_reading and not os.path.isdir(paths[0]):
+        is_in_log = os.path.basename(os.path.dirname(paths[0])) == LOG_FOLDER
+        if is_reading and not is_in_log and not os.path.isdir(paths[0]):
             return
         self._busy = True
         try:
@@ -74,6 +90,9 @@ class Cutter:
             self._undone.added = [one for one in self._undone.added if os.path.dirname(one) != paths[0]]
             removed = self._undone.removed.items()
             self._undone.removed = {one: content for one, content in removed if os.path.dirname(one) != paths[0]}
+            self._named.update(one for one in self._logs() if os.path.dirname(one) == paths[0])
+        elif event == "open" and os.path.basename(os.path.dirname(paths[0])) == LOG_FOLDER:  # to sync it
+            self._synced.add(paths[0])
         elif event in ("os.rename", "os.link"):
             self._undone.added.append(paths[1])
         elif event == "os.remove" and os.path.isfile(paths[0]) and os.path.getsize(paths[0]) <= SAVED_BYTES:

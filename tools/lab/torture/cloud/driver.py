@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from cloud import has_tables, ingest, maintain, open_session, requarantine, verify
 from cloud.spark.session import generated_code
-from cloud.tables.delta_log import LOG_FOLDER
 from cloud.tables.schema import TABLES
+from cloud.tables.stored_table import LOG_FOLDER
 from cloud.tables.tables import Tables
 from cloud.upkeep import maintain as upkeep
 from tools.cli.paths import cache_directory

@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from cloud.tables.delta_log import DeltaLog
+from cloud.storage.place import open_storage
+from cloud.tables.stored_table import StoredTable
 from tools.lab.torture.cloud.messages import Key, by_identity
 
 Identity = tuple[str, int, int]
@@ -15,8 +16,8 @@ Identity = tuple[str, int, int]
 
 def read(folder: Path, table: str) -> list[dict[str, Any]]:
     """Returns the rows of a table by Delta's log and the Parquet files that it names."""
-    log = DeltaLog(folder / table)
-    return [row for place in log.files for row in pq.ParquetFile(folder / table / place).read().to_pylist()]
+    files = StoredTable(open_storage(folder / table)).files
+    return [row for place in files for row in pq.ParquetFile(folder / table / place).read().to_pylist()]
 
 
 def judge(

@@ -228,6 +228,9 @@ class Site:
         for name in undone.added:
             if self._chance.random() < 0.5:
                 Path(name).unlink(missing_ok=True)
+        for name in filter(os.path.exists, undone.content):
+            if self._chance.random() < 0.5:
+                os.truncate(name, self._chance.randrange(os.path.getsize(name) + 1))
         for name, content in undone.removed.items():
             if self._chance.random() < 0.5 and os.path.isdir(os.path.dirname(name)) and not os.path.exists(name):
                 Path(name).write_bytes(content)

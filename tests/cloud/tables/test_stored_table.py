@@ -1,18 +1,20 @@
-"""The tables' logs: read by other engines, durable, and repaired after a power cut."""
+"""The stored tables: read by other engines, durable, and mended after a power cut."""
 
 import json
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from cloud import maintain, verify
-from cloud.tables.delta_log import DeltaLog
-from cloud.tables.schema import LEDGER, TABLES, Table
-from cloud.tables.tables import Tables
+from cloud.storage.local import LocalStorage
+from cloud.tables.schema import LEDGER, READINGS, TABLES, Table
+from cloud.tables.stored_table import StoredTable
+from cloud.tables.tables import Tables, Transaction
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from tests.cloud.tables.links import dropped, handed, handed_on, stated, without
@@ -92,14 +94,61 @@ def tables(spark: SparkSession, tmp_path: Path) -> Tables:
     return made
 
 
-def test_commit_that_a_power_cut_left_half_written_is_as_if_it_had_never_been(tables: Tables) -> None:
-    log = Path(tables.folder) / LEDGER.name / "_delta_log"
-    commit = (log / f"{3:020}.json").read_bytes()
-    (log / f"{4:020}.json").write_bytes(commit[: len(commit) // 2])
+def after_a_cut(commit: bytes, left: str) -> bytes:
+    lines = commit.splitlines(keepends=True)
+    return {
+        "nothing": b"",
+        "half": commit[: len(commit) // 2],
+        "one line": lines[0],
+        "all but a line": b"".join(lines[:-1]),
+    }[left]
+
+
+@pytest.mark.parametrize("left", ["nothing", "half", "one line", "all but a line"])
+def test_commit_that_a_power_cut_has_cut_off_is_as_if_it_had_never_been(tables: Tables, left: str) -> None:
+    tables.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], Transaction("job", 4))
+    commit = Path(tables.folder) / LEDGER.name / "_delta_log" / f"{4:020}.json"
+    commit.write_bytes(after_a_cut(commit.read_bytes(), left))
+    cut = commit.read_bytes()
+    looking = StoredTable(LocalStorage(Path(tables.folder) / LEDGER.name), read_only=True)
+    assert (looking.version, len(looking.files), commit.read_bytes()) == (3, 3, cut)
     again = Tables(tables.spark, tables.folder)
-    assert spans(again) == 3
-    again.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], None)
-    assert again.read(LEDGER).count() == 4
+    assert (spans(again), again.has(LEDGER, Transaction("job", 4)), commit.exists()) == (3, False, False)
+    again.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], Transaction("job", 4))
+    assert spans(Tables(tables.spark, tables.folder)) == 4
+
+
+def test_whole_commits_stay_whoever_wrote_them(tables: Tables) -> None:
+    tables.compact(LEDGER, least=2)
+    log = Path(tables.folder) / LEDGER.name / "_delta_log"
+    kinds = (b'{"commitInfo":{"operation":"VACUUM END"}}\n', b'{"txn":{"appId":"another","version":1}}\n')
+    for number, content in enumerate(kinds, start=5):
+        (log / f"{number:020}.json").write_bytes(content)
+    again = Tables(tables.spark, tables.folder)
+    assert (spans(again), again.stored(LEDGER).version, again.stored(LEDGER).transaction("another")) == (3, 6, 1)
+
+
+def test_a_log_that_cannot_be_read_is_told_and_nothing_is_removed(tables: Tables) -> None:
+    log = Path(tables.folder) / LEDGER.name / "_delta_log"
+    (log / f"{1:020}.json").write_bytes(b"{")
+    before = {path: path.read_bytes() for path in log.iterdir()}
+    with pytest.raises(OSError, match=f"{LEDGER.name}: "):
+        spans(Tables(tables.spark, tables.folder))
+    assert {path: path.read_bytes() for path in log.iterdir()} == before
+
+
+def test_the_change_feed_has_the_rows_that_were_deleted_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "landing").mkdir()
+    lake = Lake(spark, tmp_path / "landing", tmp_path / "tables")
+    land(lake.landing, [row(1), row(2), row(3)])
+    lake.ingest()
+    tables = Tables(spark, lake.folder)
+    before = tables.stored(READINGS).version
+    assert tables.delete(READINGS, ["seq"], lambda rows: pc.equal(rows["seq"], 2), lambda _: True) == 2
+    changes = spark.read.format("delta").option("readChangeFeed", True).option("startingVersion", before + 1)
+    found = changes.load(str(lake.folder / READINGS.name)).select("_change_type", "seq", "record").collect()
+    assert sorted(map(tuple, found)) == [("delete", 2, 0), ("delete", 2, 1)]
+    assert sorted((one["seq"], one["record"]) for one in lake.rows("readings")) == [(1, 0), (1, 1), (3, 0), (3, 1)]
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1 and no more"], ids=["empty", "cut off"])
@@ -127,7 +176,7 @@ def test_log_is_read_from_its_checkpoint(spark: SparkSession, tables: Tables) ->
     last = json.loads((folder / "_delta_log" / "_last_checkpoint").read_text())["version"]
     for version in range(last):
         (folder / "_delta_log" / f"{version:020}.json").unlink()
-    log = DeltaLog(folder)
-    assert (log.version, len(log.files)) == (59, 59)
-    assert log.metadata["description"] == LEDGER.comment
+    read = StoredTable(LocalStorage(folder))
+    assert (read.version, len(read.files)) == (59, 59)
+    assert read.metadata.description == LEDGER.comment
     assert spark.read.format("delta").load(str(folder)).count() == 59
