@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from cloud.job.batch import ProofFailed
+    from cloud.job.run import LedgerLost, Report, ingest, requarantine
     from cloud.landing.folder import LanderRunning
     from cloud.landing.lander import LanderReplaced, LandingFailed, land
     from cloud.landing.manifest import Manifest, ManifestError, read_manifest
@@ -23,8 +25,6 @@ if TYPE_CHECKING:
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
     from cloud.storage.place import check_place
-    from cloud.tables.batch import ProofFailed
-    from cloud.tables.job import LedgerLost, Report, ingest, requarantine
     from cloud.tables.stored_table import JobRunning
     from cloud.tables.tables import NoTables, has_tables
     from cloud.tables.version import NewerTables, OlderTables
@@ -48,9 +48,9 @@ _HOMES = {
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
     "cloud.storage.place": ("check_place",),
-    "cloud.tables.batch": ("ProofFailed",),
+    "cloud.job.batch": ("ProofFailed",),
     "cloud.tables.stored_table": ("JobRunning",),
-    "cloud.tables.job": ("LedgerLost", "Report", "ingest", "requarantine"),
+    "cloud.job.run": ("LedgerLost", "Report", "ingest", "requarantine"),
     "cloud.tables.version": ("NewerTables", "OlderTables"),
     "cloud.tables.tables": ("NoTables", "has_tables"),
     "cloud.transforms.json_values": ("decode_json",),

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxFiles, SupportsTriggerAvailableNow
 
+from cloud.job.landed import read_landing_file
 from cloud.landing import intervals
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.intervals import Intervals
@@ -19,7 +20,6 @@ from cloud.landing.manifest import ManifestError, load_manifest
 from cloud.source.wanted import Wanted
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables.landed import read_landing_file
 from cloud.tables.schema import BRONZE_MESSAGES
 from cloud.transforms.rows import bronze_rows, read_times
 

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from cloud.job.lock import only_job
 from cloud.landing import intervals, manifest
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
@@ -18,7 +19,6 @@ from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.data_file import DataFile
-from cloud.tables.job_lock import only_job
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,

@@ -7,14 +7,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from cloud.job.lock import only_job
+from cloud.job.plan import list_landed
+from cloud.job.run import Report, ingest
 from cloud.spark.session import generated_code, open_session
 from cloud.storage.durable_file import sync
 from cloud.storage.local import LocalStorage
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables.job import Report, ingest
-from cloud.tables.job_lock import only_job
-from cloud.tables.plan import list_landed
 from cloud.tables.schema import FORGOTTEN, INGESTED, LANDING_FILES
 from cloud.tables.tables import Tables, has_tables
 from cloud.upkeep.forget import forget_again, read_forgotten

@@ -17,6 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from cloud.job.landed import check_size
+from cloud.job.lock import only_job
+from cloud.job.plan import find_missing, list_landed
 from cloud.landing import intervals, manifest
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import ManifestError
@@ -25,10 +28,7 @@ from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.data_file import read_columns
-from cloud.tables.job_lock import only_job
-from cloud.tables.landed import check_size
 from cloud.tables.ledger import Known
-from cloud.tables.plan import find_missing, list_landed
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,

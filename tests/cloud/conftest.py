@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from tests.cloud.lake import Lake
 from tests.cloud.object_store import KEYS, Server
 from tools.lab.testing.mosquitto import mosquitto
 
@@ -30,6 +32,11 @@ def landing(tmp_path: Path) -> Path:
 def folder(tmp_path: Path) -> Path:
     """Returns the folder for the tables; the job makes it."""
     return tmp_path / "tables"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, landing: Path, folder: Path) -> Lake:
+    return Lake(spark, landing, folder)
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from cloud.job.run import Report, ingest
 from cloud.landing.file import Row
-from cloud.tables.job import Report, ingest
 from cloud.transforms.senml import NotSenml, resolve
 
 Identity = tuple[str, int, int]

@@ -15,10 +15,10 @@ from cloud import OpenTables, ingest, maintain, rebuild, requarantine
 from cloud.landing.batch import to_table
 from cloud.landing.file import Row
 from cloud.landing.folder import LandingFolder
+from tests.cloud.job.links import dropped, handed, handed_on, stated
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, row
 from tests.cloud.model import YEAR_10000_MS, Message, Model, Reading, Trip
-from tests.cloud.tables.links import dropped, handed, handed_on, stated
 from tools.lab.torture.cloud.messages import DECODER
 from wire.bulk.batch_encoder import ColumnBatchEncoder
 from wire.bulk.column_batch import CONTENT_TYPE, decode_batch

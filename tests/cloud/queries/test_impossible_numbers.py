@@ -4,10 +4,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud.landing.file import Link, Row
+from tests.cloud.engine import Engine
+from tests.cloud.job.links import handed_on, stated
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, land, row
-from tests.cloud.tables.engine import Engine
-from tests.cloud.tables.links import handed_on, stated
 from wire.identity import SEQ_MAX
 
 YEAR_2001_S = 980_000_000

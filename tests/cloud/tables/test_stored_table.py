@@ -15,9 +15,9 @@ from cloud.storage.local import LocalStorage
 from cloud.tables.schema import LEDGER, READINGS, TABLES, Table
 from cloud.tables.stored_table import StoredTable
 from cloud.tables.tables import Tables, Transaction
+from tests.cloud.job.links import dropped, handed, handed_on, stated, without
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.links import dropped, handed, handed_on, stated, without
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_commit_that_a_power_cut_has_cut_off_is_as_if_it_had_never_been(tables: 
     assert spans(Tables(tables.spark, tables.folder)) == 4
 
 
-def test_whole_commits_stay_whoever_wrote_them(tables: Tables) -> None:
+def test_whole_commits_of_any_program_stay(tables: Tables) -> None:
     tables.compact(LEDGER, least=2)
     log = Path(tables.folder) / LEDGER.name / "_delta_log"
     kinds = (b'{"commitInfo":{"operation":"VACUUM END"}}\n', b'{"txn":{"appId":"another","version":1}}\n')

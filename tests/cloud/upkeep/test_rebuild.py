@@ -6,8 +6,8 @@ import pytest
 
 from cloud import CannotRebuild, maintain, rebuild, verify
 from cloud.tables.schema import READINGS
+from tests.cloud.job.cut_job import Cut, cut_after
 from tests.cloud.lake import Lake
-from tests.cloud.tables.cut_job import Cut, cut_after
 from tests.cloud.upkeep.conftest import LANDED
 
 

@@ -11,9 +11,9 @@ from cloud import Check, verify
 from cloud.tables.data_file import write_rows
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, TABLES, Table
 from cloud.tables.tables import Tables
+from tests.cloud.job.cut_job import cut_after
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.cut_job import cut_after
 
 
 def faults(lake: Lake, fresh_s: float = 1e12) -> list[Check]:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cloud import Report
-from cloud.tables.plan import SetAside
+from cloud.job.plan import SetAside
 from tests.cloud.messages import land, row
 from tools.cli.tables.ingest import app
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from cloud import ingest
-from cloud.tables import batch as job_batch
-from cloud.tables.part import Decoder, Done, Part, Verdicts
+from cloud.job import batch as job_batch
+from cloud.job.part import Decoder, Done, Part, Verdicts
 from cloud.tables.tables import Tables
 from cloud.transforms.rows import Landed, decode
 from tools.lab.bench.cloud.landing import Fleet

@@ -7,10 +7,10 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from cloud.job.links import find_links
 from cloud.landing.file import Row, join
 from cloud.landing.intervals import merge
 from cloud.queries.views import VIEWS_FILE, name_in_sql
-from cloud.tables.links import find_links
 from cloud.tables.schema import CROSSINGS, LEDGER, LINKS, STATEMENT_TABLES, TABLES
 from cloud.transforms.statements import find_statements, read_statements
 from tools.lab.torture.proof.history import Stream

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from cloud import ingest, requarantine
+from cloud.job.run import Report
 from cloud.landing.file import Row
-from cloud.tables.job import Report
 from cloud.tables.schema import BATCHES, QUARANTINE, READINGS, Table
+from tests.cloud.job.cut_job import cut_after
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.cut_job import cut_after
 from tests.cloud.transforms.sparkplug_encoder import T0_MS, metric, number_field, payload
 
 METER = """

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cloud.tables.part import Part, take_in
+from cloud.job.part import Part, take_in
 from cloud.transforms.record import RECORDS_MAX
 from cloud.transforms.rows import Landed, decode
 from tests.cloud.messages import land, row

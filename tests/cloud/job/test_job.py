@@ -13,18 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from cloud.job.batch import ProofFailed
+from cloud.job.part import Done
+from cloud.job.plan import SetAside
+from cloud.job.run import Report
 from cloud.landing.file import Row
 from cloud.landing.manifest import Manifest
-from cloud.tables.batch import ProofFailed
-from cloud.tables.job import Report
-from cloud.tables.part import Done
-from cloud.tables.plan import SetAside
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, TABLES
 from cloud.tables.stored_table import JobRunning
 from cloud.tables.tables import JOB_LOCK, Tables
+from tests.cloud.job.cut_job import cut_after
 from tests.cloud.lake import Lake
 from tests.cloud.messages import BASE_TIME_S, EPOCH, land, row
-from tests.cloud.tables.cut_job import cut_after
 
 
 def rows(seqs: Iterable[int], origin: str = "garage") -> list[Row]:
@@ -130,7 +130,7 @@ def test_batch_that_does_not_add_up_fails_loudly_and_writes_nothing(
 ) -> None:
     land(lake.landing, rows([1, 2]))
     with monkeypatch.context() as patch:
-        patch.setattr("cloud.tables.batch.run_parts", lambda *_: [Done(new=1)])
+        patch.setattr("cloud.job.batch.run_parts", lambda *_: [Done(new=1)])
         with pytest.raises(ProofFailed, match="batch 1: 2 rows in, but 1 new \\+ 0 duplicates \\+ 0 quarantined"):
             lake.ingest()
     assert lake.rows("bronze_messages") == []
@@ -141,7 +141,7 @@ def test_batch_that_does_not_add_up_fails_loudly_and_writes_nothing(
 def test_rows_that_were_not_written_fail_loudly(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     land(lake.landing, rows([1, 2]))
     with monkeypatch.context() as patch:
-        patch.setattr("cloud.tables.batch.run_parts", lambda *_: [Done(new=2, readings=4)])
+        patch.setattr("cloud.job.batch.run_parts", lambda *_: [Done(new=2, readings=4)])
         with pytest.raises(ProofFailed, match="the manifests bring 2 new identities in 1 intervals, 0 rows in 0"):
             lake.ingest()
     assert lake.rows("bronze_messages") == []
@@ -303,7 +303,7 @@ def test_checkpoint_that_a_power_cut_emptied_is_replaced(
 
 
 def test_large_backlog_is_several_batches_in_order(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloud.tables.plan.ROWS_MAX", 4)
+    monkeypatch.setattr("cloud.job.plan.ROWS_MAX", 4)
     land(lake.landing, rows([1, 2]), rows([2, 3]), rows([3, 4, 5]), rows([6]))
     report = lake.ingest()
     assert (report.batches, report.files, report.new, report.duplicates) == (2, 4, 6, 2)

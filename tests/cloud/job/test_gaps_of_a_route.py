@@ -6,9 +6,9 @@ from typing import Any
 
 from gateway.message import Message
 from gateway.store import MessageLog
+from tests.cloud.engine import Engine
 from tests.cloud.lake import Lake
 from tests.cloud.landing.running_lander import RunningLander, landed
-from tests.cloud.tables.engine import Engine
 from tests.uplink.support import opened, route_config, serving, until
 from tools.lab.testing.mosquitto import Mosquitto
 from uplink.route import Route

@@ -1,6 +1,6 @@
+from cloud.job.run import Report
 from cloud.landing.batch import to_table
 from cloud.landing.file import Row
-from cloud.tables.job import Report
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
 from wire.bulk.batch_encoder import ColumnBatchEncoder

@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud import ingest, maintain, verify
+from cloud.job.plan import Checkpoint, Plan
+from cloud.job.run import LedgerLost, Report
 from cloud.spark.session import generated_code
 from cloud.storage.local import LocalStorage
-from cloud.tables.job import LedgerLost, Report
-from cloud.tables.plan import Checkpoint, Plan
 from cloud.tables.schema import BATCHES, FORGOTTEN, LANDING_FILES, LEDGER, LINKS, READINGS, TABLES, Table
 from cloud.tables.tables import Tables
 from cloud.transforms.own_decoders import find_decoders, fingerprint
+from tests.cloud.job.cut_job import cut_after
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.cut_job import cut_after
 
 LANDED = [row(1), row(2), row(3), row(4, content=b"no SenML"), row(5)]
 

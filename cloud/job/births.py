@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud.job.landed import read_landing_file
+from cloud.job.part import Verdicts
+from cloud.job.plan import Plan
 from cloud.landing.manifest import ManifestError
 from cloud.storage.storage import Storage, StoreError
 from cloud.tables.data_file import read_columns
-from cloud.tables.landed import read_landing_file
-from cloud.tables.part import Verdicts
-from cloud.tables.plan import Plan
 from cloud.tables.schema import BRONZE_MESSAGES, QUARANTINE
 from cloud.tables.tables import Tables
 from cloud.transforms.record import PAYLOAD_MAX

@@ -5,13 +5,13 @@ import shutil
 import pytest
 
 from cloud import requarantine
+from cloud.job.run import Report
 from cloud.landing.file import Link, Row
-from cloud.tables.job import Report
 from cloud.tables.schema import CROSSINGS, LINKS, STATEMENT_REFUSED, STATEMENTS
+from tests.cloud.job.cut_job import cut_after
+from tests.cloud.job.links import dropped, handed, handed_on, stated
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.cut_job import cut_after
-from tests.cloud.tables.links import dropped, handed, handed_on, stated
 from wire.route_numbers import STATEMENT_TYPE
 
 BATCH = {"batch": 1}

@@ -14,18 +14,18 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from cloud import JobRunning, OpenTables, ingest, maintain, open_views, rebuild, requarantine, verify
+from cloud.job import lock
 from cloud.landing.file import Row
 from cloud.landing.folder import LandingFolder
 from cloud.storage.objects import ObjectStorage
 from cloud.storage.place import open_storage
-from cloud.tables import job_lock
 from cloud.tables.data_file import DataFile
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, TABLES, Table
 from cloud.tables.stored_table import StoredTable
 from cloud.tables.tables import Tables, Transaction
+from tests.cloud.job.cut_job import Cut
 from tests.cloud.messages import row
 from tests.cloud.object_store import Server
-from tests.cloud.tables.cut_job import Cut
 from tools.cli.main import make_app
 
 FIRST = [row(1), row(2), row(2), row(3, content=b"no SenML")]
@@ -192,7 +192,7 @@ def test_job_that_was_killed_is_taken_for_dead_when_it_has_been_silent(
     assert b"hunter2" not in driver.stdout + driver.stderr
     with pytest.raises(JobRunning, match=r"process \d+ on .*, which gave its last sign \d+ s ago"):
         store.ingest()
-    monkeypatch.setattr(job_lock, "SILENT_S", 0)
+    monkeypatch.setattr(lock, "SILENT_S", 0)
     store.land(SECOND, boot=2)
     store.ingest()
     store.check()
@@ -222,7 +222,7 @@ def test_slow_job_that_was_taken_for_dead_stops_and_nothing_is_there_twice(
         if to is point and not did:
             did.append(point)
             with monkeypatch.context() as patch:
-                patch.setattr(job_lock, "SILENT_S", 0)
+                patch.setattr(lock, "SILENT_S", 0)
                 store.ingest()
         append(tables, to, files, transaction)
 

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud.job.landed import read_landing_file
+from cloud.job.links import find_links, has_links
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.data_file import DataFile, DataFileWriter, read_columns
-from cloud.tables.landed import read_landing_file
-from cloud.tables.links import find_links, has_links
 from cloud.tables.schema import (
     BRONZE_MESSAGES,
     CROSSINGS,

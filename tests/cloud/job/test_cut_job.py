@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, Table
+from tests.cloud.job.cut_job import cut_after
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.cut_job import cut_after
 
 
 def messages(number: int) -> list[object]:

@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land
-from tests.cloud.tables.engine import Engine
-from tests.cloud.tables.scenarios import SCENARIOS, Gap, landings
+from tests.cloud.engine import Engine
+from tests.cloud.job.scenarios import SCENARIOS, Gap, landings
 
 
 @pytest.fixture(scope="module")

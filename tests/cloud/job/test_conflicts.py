@@ -1,9 +1,9 @@
 """An identity that is used again: another message under it is set aside, and the tables do not say 100 %."""
 
 from cloud import OpenTables
+from tests.cloud.engine import open_duckdb
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
-from tests.cloud.tables.engine import open_duckdb
 from tools.cli.report.figures import read_figures
 from tools.cli.report.verdict import tell
 

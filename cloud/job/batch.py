@@ -19,17 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud.job.births import find_births
+from cloud.job.landed import read_landing_file
+from cloud.job.part import Decoder, Done, Part, Verdicts, run_batches
+from cloud.job.plan import Again, Plan, SetAside
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import Manifest, ManifestError, list_intervals
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
-from cloud.tables.births import find_births
 from cloud.tables.data_file import DataFile
-from cloud.tables.landed import read_landing_file
 from cloud.tables.ledger import Known
-from cloud.tables.part import Decoder, Done, Part, Verdicts, run_batches
-from cloud.tables.plan import Again, Plan, SetAside
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,

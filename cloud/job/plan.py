@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cloud.job.landed import check_size, read_landing_file
 from cloud.landing import manifest
 from cloud.landing.file import parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.storage.storage import Storage, StoreError
-from cloud.tables.landed import check_size, read_landing_file
 
 ROWS_MAX = 1_000_000
 """The most rows of a batch, unless one file has more."""

@@ -17,16 +17,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
+from cloud.job import batch
+from cloud.job.batch import FilesRefused
+from cloud.job.landed import read_landing_file
+from cloud.job.lock import Hold, only_job
+from cloud.job.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.spark.session import generated_code, open_session
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables import batch, ledger
-from cloud.tables.batch import FilesRefused
+from cloud.tables import ledger
 from cloud.tables.data_file import DataFile
-from cloud.tables.job_lock import Hold, only_job
-from cloud.tables.landed import read_landing_file
-from cloud.tables.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,

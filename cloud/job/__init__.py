@@ -1,0 +1,1 @@
+"""The job: plans batches, runs them on Spark, proves and commits them."""
