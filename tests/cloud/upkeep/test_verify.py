@@ -119,9 +119,9 @@ def test_row_that_another_program_wrote_without_a_required_value_is_found(lake: 
     rows = tables.read_files(BATCHES, [file])
     written = write_rows(tables.of(BATCHES), BATCHES, 0, rows)
     bad = rows.set_column(1, "checkpoint", pa.nulls(len(rows), pa.string()))
-    pa.parquet.write_table(bad, tables.of(BATCHES).path(written.place))
-    size = tables.of(BATCHES).size(written.place)
-    tables.stored(BATCHES).commit([structs.replace(written, size=size, stats=None)], [file])
+    pa.parquet.write_table(bad, tables.of(BATCHES).path("another.parquet"))
+    size = tables.of(BATCHES).size("another.parquet")
+    tables.stored(BATCHES).commit([structs.replace(written, place="another.parquet", size=size, stats=None)], [file])
     assert ("no required value missing", "batches") in {(one.check, one.table) for one in faults(lake)}
 
 
