@@ -3,9 +3,9 @@
 from typing import Any
 
 from cloud.landing.file import Link, Row
-from tests.cloud.messages import BASE_TIME_S, row
 from tests.cloud.job.links import dropped, handed, handed_on, stated
 from tests.cloud.job.links import without as left
+from tests.cloud.messages import BASE_TIME_S, row
 
 REASONS = ("damaged", "expired", "evicted", "rejected", "filtered", "oversize", "ended", "selected", "unrouted")
 Gap = tuple[int, int, int, str, str]  # lo, hi, missing, place, reason

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.cloud.lake import Lake
-from tests.cloud.messages import land
 from tests.cloud.engine import Engine
 from tests.cloud.job.scenarios import SCENARIOS, Gap, landings
+from tests.cloud.lake import Lake
+from tests.cloud.messages import land
 
 
 @pytest.fixture(scope="module")

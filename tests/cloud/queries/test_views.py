@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from cloud.queries.views import VIEWS_FILE, name_in_sql, views
 from cloud.tables.schema import TABLES
-from tests.cloud.lake import Lake
-from tests.cloud.messages import land, row
 from tests.cloud.engine import open_duckdb
 from tests.cloud.job.links import handed, handed_on, stated, without
 from tests.cloud.job.scenarios import landings
+from tests.cloud.lake import Lake
+from tests.cloud.messages import land, row
 from tests.cloud.test_reference import REFERENCE
 
 ANCHOR = b'[{"bn":"attic:","bt":1760000300,"boot":7,"up":60000,"n":"clock","vs":"ntp"},{"n":"clock_error","v":0.02}]'
