@@ -176,6 +176,8 @@ class Site:
             self._end_driver()
             if not self._left.exists():
                 raise DriverFailed(f"{order.do}: {self._last_line('driver')}")
+        elif order.with_java:
+            self._end_driver()  # it carried this out by itself, and no process in which delta-rs has threads can fork
         found = msgspec.json.decode(answer, type=Answer) if answer else Answer(True, order.cut or 0)
         if found.was_cut:
             self.strike(f"{order.do} killed{' with Java' if order.with_java else ''}")
