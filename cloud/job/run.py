@@ -172,7 +172,7 @@ class _Job:
         interrupted = self._find_interrupted()
         if interrupted is not None or self._checkpoint.pending():
             for table in DATA_TABLES:
-                self._tables.discard_uncommitted(table, Transaction(self._checkpoint_id, self._next))
+                self._tables.discard_uncommitted(table, self._next)
         pending = self._resume()
         if pending is not None and not self._is_of_these_tables(pending, interrupted):
             self._renew_checkpoint()

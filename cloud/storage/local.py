@@ -107,8 +107,12 @@ class LocalStorage:
         return LocalOutput(self.place, name)
 
     def copy(self, name: str, to: str) -> None:
-        os.link(self.place / name, self.place / to)
-        sync((self.place / to).parent)
+        source, target = self.place / name, self.place / to
+        with suppress(FileExistsError):  # left by a process that was killed
+            os.link(source, target)
+        os.utime(target)  # or another program may take it for an old file that no table has
+        sync(target)
+        sync(target.parent)
 
     def may_have(self, name: str) -> bool:
         return self.has(name)

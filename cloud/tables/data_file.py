@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
+from urllib.parse import quote, unquote
 
 import msgspec
 import pyarrow as pa
@@ -29,7 +30,8 @@ _GROUP_ROWS = 131_072
 """The most rows of a row group: readers skip row groups of other devices."""
 _PIECE = 4 << 20
 _ENDING = ".zstd.parquet"
-_DIGEST = re.compile(rf"-([0-9a-f]{{64}}){re.escape(_ENDING)}")
+_DIGEST = re.compile(r"-([0-9a-f]{64})(\.\w+)?\.parquet")
+_SUFFIXES = re.compile(r"(\.\w+)?\.parquet$")
 _REPEATED = {"batch", "boot_id", "event_date", "qos", "record"}
 """The numbers of which a file has few different ones."""
 _NO_STATISTICS = {"payload", "value_data", "reason", "value_string"}
@@ -40,18 +42,23 @@ class CheckFailed(Exception):
 
 
 class DataFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A Parquet file of a table, by its place in the folder of the table.
+    """A Parquet file of a table, by its path in the folder of the table, as Delta's log has it.
 
     `partition` has the value of the table's partition column as text, if there is one, `size` is in bytes, and
     `modified_ms` in milliseconds since 1970. `stats` is JSON as Delta's log has it: how many rows, and the columns'
     limits.
     """
 
-    place: str
+    path: str
     partition: dict[str, str | None]
     size: int
     modified_ms: int
     stats: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The path with its percent signs decoded."""
+        return unquote(self.path)
 
     @property
     def sha256(self) -> str | None:
@@ -118,7 +125,9 @@ class DataFileWriter:
         """Returns the file, which is on the disk then."""
         self._writer.close()
         written = self._output.close(with_digest)
-        return DataFile(written.name, self._partition, written.size, now_ms(), _statistics(self._footers[0]))
+        return DataFile(
+            quote(written.name, safe="/="), self._partition, written.size, now_ms(), _statistics(self._footers[0])
+        )
 
     def discard(self) -> None:
         """Deletes the file."""
@@ -159,7 +168,7 @@ def write_rows(
 
 def with_digest(name: str, sha256: str) -> str:
     """Returns the name that a file has when its digest is known."""
-    return f"{name.removesuffix('.parquet').removesuffix('.zstd')}-{sha256}{_ENDING}"
+    return _SUFFIXES.sub(lambda found: f"-{sha256}{found[0]}", name)
 
 
 def now_ms() -> int:

@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-VERSION = 4
+VERSION = 5
 """The version of these definitions, a property of each table."""
 VERSION_PROPERTY = "holdfast.schemaVersion"
 

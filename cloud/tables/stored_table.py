@@ -1,8 +1,8 @@
 """A Delta table: what it holds, and commits that are durable before they count.
 
 delta-rs reads and writes the log of the table. It syncs nothing to a local disk: here each commit is synced before the
-next step. Until then a power cut may leave the last commit cut off. The first line of a commit says what the commit
-does, so a job that opens the table finds such a commit, and removes it: nothing has counted on it.
+next step, also one that a killed job has left. Until then a power cut may leave the last commit cut off. The first line
+of a commit promises what the commit has, so a job that opens the table finds such a commit, and removes it.
 
 In an object store, each commit of a job has the job's generation as a transaction of the application FENCE. delta-rs
 refuses a commit when another one with a transaction of the same application came in between, so a job that was
@@ -10,9 +10,11 @@ overtaken commits nothing more.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -33,10 +35,13 @@ FENCE = "holdfast-job"
 """The application whose transactions are the generations of jobs that have taken over from another."""
 _LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT_COMMITS = 50
-_COMMIT_NAME = re.compile(r"\d{20}\.json")
-_TOLD = "holdfast"
-"""The field of a commit's first line that says what the commit does."""
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+_COMMIT = re.compile(r"\d{20}\.json")
+_CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
+_PROMISED = "holdfast"
+"""The field of a commit's first line that promises what the commit has."""
 _OLDEST_FIRST = [("modification_time", "ascending"), ("path", "ascending")]
+_MENDS = "a run of `holdfast cloud ingest` mends what a power cut has left"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -71,12 +76,11 @@ class StoredTable:
         """The files that hold the table's rows, by their places."""
         if self._table and self._files_version != self._table.version():
             actions = pa.table(self._table.get_add_actions()).sort_by(_OLDEST_FIRST)
-            places = actions["path"].to_pylist()
-            unknown = [place not in self._files for place in places]
-            known = self._files | {
-                file.place: file for file in _data_files(actions.filter(pa.array(unknown, pa.bool_())))
-            }
-            self._files = {place: known[place] for place in places}
+            paths = actions["path"].to_pylist()
+            known = {file.path: file for file in self._files.values()}
+            unknown = actions.filter(pa.array([path not in known for path in paths], pa.bool_()))
+            known |= {file.path: file for file in _data_files(unknown)}
+            self._files = {known[path].place: known[path] for path in paths}
             self._files_version = self._table.version()
         return self._files
 
@@ -104,8 +108,10 @@ class StoredTable:
         if self._table is None:
             self._table = self._open()
         else:
+            before = self.version
             with _telling(self.folder):
                 self._table.update_incremental()
+            self._sync(range(before + 1, self.version + 1))
         self._refuse_overtaken()
 
     def create(self, table: Table) -> None:
@@ -118,12 +124,11 @@ class StoredTable:
                 partition_by=[table.partition] if table.partition else None,
                 name=table.name,
                 description=table.comment,
-                configuration=table.properties,
+                configuration={"delta.minWriterVersion": "4", **table.properties},
                 storage_options=self.folder.delta_options,
                 post_commithook_properties=_NO_HOOKS,
                 raise_if_key_not_exists=False,  # it knows no constraints here, and the version is our own
             )
-        self._sync(0, 0)
         self.refresh()
         if self._generation is not None:
             self.commit()
@@ -147,24 +152,19 @@ class StoredTable:
         transactions = dict([transaction] if transaction else [])
         if self._generation is not None:
             transactions[FENCE] = self._generation
-        told = {"adds": [file.place for file in added], "removes": [file.place for file in removed]}
+        name = uuid.uuid4().hex
+        promised = {"adds": [file.path for file in added], "removes": [file.path for file in removed]}
         properties = CommitProperties(
-            custom_metadata={_TOLD: {**told, "transactions": transactions}},
+            custom_metadata={_PROMISED: {"id": name, **promised, "transactions": transactions}},
             app_transactions=[Transaction(*one) for one in transactions.items()],
         )
         actions: list[AddAction | RemoveAction] = [_add(file, data_change) for file in added]
         actions += [_remove(file, data_change) for file in removed]
         before = self.version
-        while not self._try(actions, properties):
-            self.refresh()
+        while not (self._try(actions, properties) or self._has_committed(name, before)):
             if gone := [file.place for file in removed if file.place not in self.files]:
                 raise StoreError(f"{self.folder}: another program has removed {gone[0]} meanwhile; run this again")
-        self._catch_up(before)
-
-    def _catch_up(self, before: int) -> None:
-        """Reads and syncs the commits behind `before`. Sums up the log now and then. Raises OSError."""
         self.refresh()
-        self._sync(before + 1, self.version)
         if self.version // _CHECKPOINT_COMMITS > before // _CHECKPOINT_COMMITS:
             self.write_checkpoint()
 
@@ -187,6 +187,13 @@ class StoredTable:
                 return False
         return True
 
+    def _has_committed(self, name: str, before: int) -> bool:
+        """Whether this commit is in the log: an object store may have made it, and its answer was lost."""
+        self.refresh()
+        with _telling(self.folder):
+            since = self._opened.history(self.version - before)
+        return any(_promise_of(one).get("id") == name for one in since)
+
     def write_checkpoint(self) -> None:
         """Sums up the log in a file, and deletes what is older than the table's retention time. Raises OSError."""
         with _telling(self.folder):
@@ -197,20 +204,17 @@ class StoredTable:
                 sync(self._log.place)
             self._opened.cleanup_metadata()
 
-    def vacuum(self, age_s: float) -> int:
-        """Deletes the files that no version of the table has needed for so long. Returns how many. Raises OSError."""
-        options: dict[str, Any] = {
-            "retention_hours": int(age_s // 3600),
-            "enforce_retention_duration": False,
-            "full": True,
-        }
-        before = self.version
+    def unneeded(self, age_s: float) -> list[str]:
+        """Returns the data files that no version of the table has needed for so long. Raises OSError."""
         with _telling(self.folder):
-            found = self._opened.vacuum(dry_run=True, **options)
-            if found:
-                self._opened.vacuum(dry_run=False, post_commithook_properties=_NO_HOOKS, **options)
-        self._catch_up(before)
-        return len(found)
+            found = self._opened.vacuum(int(age_s // 3600), enforce_retention_duration=False, full=True)
+        return [unquote(path) for path in found if path.endswith(".parquet")]
+
+    def removed(self) -> set[str]:
+        """Returns the data files that earlier versions of the table have, as far as the log names them."""
+        with _telling(self.folder):
+            found = self._opened.vacuum(0, enforce_retention_duration=False)
+        return {unquote(path) for path in found}
 
     @property
     def _opened(self) -> DeltaTable:
@@ -222,104 +226,144 @@ class StoredTable:
         if self._generation is not None and (overtaker := self.transaction(FENCE)) > self._generation:
             raise JobRunning(f"job {overtaker} has taken over the tables from this one, which was silent for too long")
 
-    def _sync(self, first: int, last: int) -> None:
-        """Has commits on the disk, and their names."""
-        if not isinstance(self._log, LocalStorage):
+    def _sync(self, versions: Iterable[int]) -> None:
+        """Syncs commits and the folder of the log, before anything counts on them. Only a job needs that."""
+        if self._read_only or not isinstance(self._log, LocalStorage):
             return
-        for version in range(first, last + 1):
+        for version in versions:
             sync(self._log.place / _commit_name(version))
-        sync(self._log.place)
-        if first == 0:
-            for folder in (self._log.place.parent, self._log.place.parent.parent):
-                sync(folder)
+            if version == 0:
+                for folder in (self._log.place.parent, self._log.place.parent.parent):
+                    sync(folder)
+            sync(self._log.place)
 
-    # After a power cut
+    # After a kill or a power cut
 
     def _open(self) -> DeltaTable | None:
-        """Opens the table as it is without what a power cut has cut off. Raises OSError."""
-        log = self._log if isinstance(self._log, LocalStorage) and self._log.is_there() else None
-        if log and not self._read_only:
-            _remove_cut_checkpoints(log)
+        """Opens the table, without a commit that a power cut has cut off. Raises OSError.
+
+        A job that was killed may have left commits that are not synced: they are synced here.
+        """
+        if not isinstance(self._log, LocalStorage) or not self._log.is_there():
+            return self._load()
+        log = _Log(self._log)
         try:
-            with _telling(self.folder):
-                table = self._load()
+            table = self._load()
         except StoreError as error:
-            if log and self._read_only and _cut_checkpoints(log):
-                raise StoreError(f"{error}; a run of `holdfast cloud ingest` mends what a power cut has left") from None
-            last = _last_commit(log) if log else -1
-            if log is None or last < 0 or _ends_with_json(log.read(_commit_name(last))):
-                raise
-            return self._without_last(last, log)
-        if table and log and not _is_whole(table, log):
-            return self._without_last(table.version(), log)
+            if self._read_only:
+                if (cut := log.first_cut()) is None:
+                    raise StoreError(f"{error}; {_MENDS}") from None
+                return self._load_before(cut)
+            log.mend()
+            table = self._load()
+        if table and not _is_whole(table, log):
+            if self._read_only:
+                return self._load_before(table.version())
+            log.remove_commit(table.version())
+            return self._open()
+        if table:
+            self._sync(log.commits_behind_checkpoint())
         return table
 
+    def _load_before(self, version: int) -> DeltaTable | None:
+        """Returns the table before a version; None where there was none. Raises OSError."""
+        return self._load(version - 1) if version else None
+
     def _load(self, version: int | None = None) -> DeltaTable | None:
-        try:
-            return DeltaTable(self.folder.uri, version=version, storage_options=self.folder.delta_options)
-        except TableNotFoundError:
-            return None
-
-    def _without_last(self, last: int, log: LocalStorage) -> DeltaTable | None:
-        """Returns the table before its last commit, and removes that unless `read_only`."""
-        if not self._read_only:
-            log.remove(_commit_name(last))
-            sync(log.place)
         with _telling(self.folder):
-            return self._load(last - 1) if last else None
+            try:
+                return DeltaTable(self.folder.uri, version=version, storage_options=self.folder.delta_options)
+            except TableNotFoundError:
+                return None
 
 
-def _last_commit(log: LocalStorage) -> int:
-    """Returns the version of the last commit in a log; -1 without one."""
-    return max((int(name[:20]) for name in log.names() if _COMMIT_NAME.fullmatch(name)), default=-1)
+class _Log:
+    """The files of a log on a local disk, which a power cut may have cut off."""
+
+    def __init__(self, folder: LocalStorage) -> None:
+        self._folder = folder
+
+    def has_empty_commit(self, version: int) -> bool:
+        return self._folder.has(_commit_name(version)) and not self._folder.size(_commit_name(version))
+
+    def commits_behind_checkpoint(self) -> list[int]:
+        """Returns the versions of the commits that no checkpoint sums up."""
+        checkpoint = max((int(name[:20]) for name in self._checkpoints()), default=-1)
+        return [version for version in self._commits() if version > checkpoint]
+
+    def first_cut(self) -> int | None:
+        """Returns the version of the first commit that is cut off; None without one."""
+        return next((one for one in self._commits() if not self._is_whole(one)), None)
+
+    def mend(self) -> None:
+        """Removes what is cut off, where the log goes on without. Raises OSError."""
+        self._remove(_LAST_CHECKPOINT)  # a hint alone: without it the log is listed
+        checkpoints = self._checkpoints()
+        unreadable = [name for name in checkpoints if not _is_parquet(self._folder.path(name))]
+        if self._folder.has(_commit_name(0)) or len(unreadable) < len(checkpoints):
+            for name in unreadable:
+                self._remove(name)
+        if (cut := self.first_cut()) is None:
+            return
+        behind = [version for version in self._commits() if version > cut]
+        if not any(map(self._is_ours, behind)):
+            for version in [*reversed(behind), cut]:
+                self.remove_commit(version)
+
+    def remove_commit(self, version: int) -> None:
+        self._remove(_commit_name(version))
+
+    def _remove(self, name: str) -> None:
+        self._folder.remove(name)
+        sync(self._folder.place)
+
+    def _commits(self) -> list[int]:
+        return sorted(int(name[:20]) for name in self._folder.names() if _COMMIT.fullmatch(name))
+
+    def _checkpoints(self) -> list[str]:
+        return [name for name in self._folder.names() if _CHECKPOINT.fullmatch(name)]
+
+    def _is_ours(self, version: int) -> bool:
+        return b'"holdfast"' in self._folder.read(_commit_name(version))
+
+    def _is_whole(self, version: int) -> bool:
+        """Whether each line of a commit is JSON, and the first commit describes the table."""
+        content = self._folder.read(_commit_name(version))
+        try:
+            for line in content.splitlines():
+                msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            return False
+        return bool(content) and (version > 0 or b'"metaData"' in content)
 
 
-def _ends_with_json(commit: bytes) -> bool:
-    """Whether the last line of a commit is whole. Else a power cut has cut it off."""
-    try:
-        msgspec.json.decode(commit.rstrip().rpartition(b"\n")[2])
-    except msgspec.DecodeError:
+def _is_whole(table: DeltaTable, log: _Log) -> bool:
+    """Whether the last commit has all that its first line promises. Commits of other programs are taken to be whole,
+    unless they are empty."""
+    if log.has_empty_commit(table.version()):
         return False
-    return True
-
-
-def _is_whole(table: DeltaTable, log: LocalStorage) -> bool:
-    """Whether the last commit has all that its first line says. Commits of other programs are taken to be whole."""
-    name = _commit_name(table.version())
-    if log.has(name) and not log.size(name):
-        return False
-    (last, *_) = table.history(1) or [{}]
-    told = last.get(_TOLD)
-    if not isinstance(told, dict):
-        return True
+    (made, *_) = table.history(1) or [{}]
+    promise = _promise_of(made)
     files = set(pa.table(table.get_add_actions())["path"].to_pylist())
     return (
-        files.issuperset(told["adds"])
-        and files.isdisjoint(told["removes"])
-        and all((table.transaction_version(one) or 0) >= number for one, number in told["transactions"].items())
+        files.issuperset(promise.get("adds", ()))
+        and files.isdisjoint(promise.get("removes", ()))
+        and all(
+            (table.transaction_version(one) or 0) >= number for one, number in promise.get("transactions", {}).items()
+        )
     )
 
 
-def _remove_cut_checkpoints(log: LocalStorage) -> None:
-    """Removes checkpoints that cannot be read, where the log goes on without, and what names the last one."""
-    cut = _cut_checkpoints(log)
-    if log.has(_commit_name(0)) or any(name not in cut for name in _checkpoints(log)):
-        for name in [*cut, _LAST_CHECKPOINT] if cut else []:
-            log.remove(name)
-            sync(log.place)
-
-
-def _cut_checkpoints(log: LocalStorage) -> list[str]:
-    return [name for name in _checkpoints(log) if not _is_parquet(log.path(name))]
-
-
-def _checkpoints(log: LocalStorage) -> list[str]:
-    return [name for name in log.names() if ".checkpoint." in name]
+def _promise_of(commit: dict[str, Any]) -> dict[str, Any]:
+    """Returns what the first line of a commit promises; nothing for one of another program."""
+    promise = commit.get(_PROMISED)
+    return promise if isinstance(promise, dict) else {}
 
 
 def _is_parquet(path: str) -> bool:
+    """Whether a file can be read from its beginning to its end."""
     try:
-        pq.read_metadata(path)
+        pq.read_table(path)
     except (pa.ArrowException, OSError):
         return False
     return True
@@ -348,11 +392,11 @@ def _with_value(values: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _add(file: DataFile, data_change: bool) -> AddAction:
-    return AddAction(file.place, file.size, file.partition, file.modified_ms, data_change, file.stats or "{}")
+    return AddAction(file.path, file.size, file.partition, file.modified_ms, data_change, file.stats or "{}")
 
 
 def _remove(file: DataFile, data_change: bool) -> RemoveAction:
-    return RemoveAction(file.place, data_change, now_ms(), file.size, dict(file.partition))
+    return RemoveAction(file.path, data_change, now_ms(), file.size, dict(file.partition))
 
 
 def _commit_name(version: int) -> str:
@@ -364,5 +408,6 @@ def _telling(folder: Storage) -> Iterator[None]:
     """Turns errors of delta-rs into StoreError, in one line."""
     try:
         yield
-    except DeltaError as error:
-        raise StoreError(f"{folder}: {str(error).strip().splitlines()[0]}") from None
+    except (DeltaError, OSError) as error:
+        said = _COLOUR.sub("", str(error)).strip().splitlines() or [type(error).__name__]
+        raise StoreError(f"{folder}: {said[0]}") from None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -226,7 +227,7 @@ class Tables(TableFolder):
         for file in bare:
             place = with_digest(file.place, digests[file.place])
             self.of(table).copy(file.place, place)
-            sealed.append(structs.replace(file, place=place))
+            sealed.append(structs.replace(file, path=quote(place, safe="/=")))
         if bare:
             self.stored(table).commit(sealed, bare, data_change=False)
         return len(bare)
@@ -235,7 +236,10 @@ class Tables(TableFolder):
         """Deletes the files that no version of the table has needed for so long. Returns how many."""
         stored = self.stored(table)
         stored.refresh()
-        return stored.vacuum(age_s)
+        unneeded = stored.unneeded(age_s)
+        for place in unneeded:
+            stored.folder.remove(place)
+        return len(unneeded)
 
     def take_back(self, table: Table, batch: int) -> None:
         """Deletes the batch's rows."""
@@ -246,17 +250,19 @@ class Tables(TableFolder):
 
         self.delete(table, ["batch"], lambda rows: pc.equal(rows["batch"], batch), has_batch)
 
-    def discard_uncommitted(self, table: Table, transaction: Transaction) -> None:
-        """Deletes the files of a batch that was interrupted, unless the table has its commit."""
-        folder, start = self.of(table), name_start(transaction.number)
+    def discard_uncommitted(self, table: Table, batch: int) -> None:
+        """Deletes the files of a batch that was interrupted, except files that a version of the table has."""
+        folder, start = self.of(table), name_start(batch)
         listed = [entry.name for entry in folder.walk() if PurePath(entry.name).name.startswith(start)]
+        if not listed:
+            return
         # After the listing: a later job that has taken over has files of this batch, and its turn in the log before.
         stored = self.stored(table)
         stored.refresh()
-        if not self.has(table, transaction):
-            for place in listed:
-                if place not in stored.files:
-                    folder.remove(place)
+        known = {*stored.files, *stored.removed()}
+        for place in listed:
+            if place not in known:
+                folder.remove(place)
 
     def delete(
         self, table: Table, columns: list[str], doomed: Callable[[pa.Table], Any], may_hold: Callable[[DataFile], bool]

@@ -104,7 +104,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 def test_a_set_up_says_what_its_command_downloads(interrupted: tuple[Path, list[str]]) -> None:
     _, (_, installing, most) = interrupted
-    assert "installing" in installing and "a download of about 610 MB" in installing and "Spark" in most
+    assert "installing" in installing and "a download of about 650 MB" in installing and "Spark" in most
 
 
 def test_after_an_interruption_a_set_up_begins_anew_and_shows_on_a_terminal_how_far_it_is(set_up: SetUp) -> None:

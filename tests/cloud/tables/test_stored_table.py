@@ -1,18 +1,24 @@
 """The stored tables: read by other engines, durable, and mended after a power cut."""
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from cloud import maintain, verify
 from cloud.storage.local import LocalStorage
-from cloud.tables.schema import LEDGER, READINGS, TABLES, Table
+from cloud.tables import stored_table
+from cloud.tables.data_file import name_start
+from cloud.tables.schema import CHECKS, LEDGER, READINGS, TABLES, Table
 from cloud.tables.stored_table import StoredTable
 from cloud.tables.tables import Tables, Transaction
 from tests.cloud.job.links import dropped, handed, handed_on, stated, without
@@ -151,14 +157,92 @@ def test_the_change_feed_has_the_rows_that_were_deleted_and_no_other(spark: Spar
     assert sorted((one["seq"], one["record"]) for one in lake.rows("readings")) == [(1, 0), (1, 1), (3, 0), (3, 1)]
 
 
-@pytest.mark.parametrize("content", [b"", b"PAR1 and no more"], ids=["empty", "cut off"])
-def test_checkpoint_that_a_power_cut_cut_off_is_removed(tables: Tables, content: bytes) -> None:
+def cut_checkpoint(log: Path) -> None:
+    (log / f"{3:020}.checkpoint.parquet").write_bytes(b"PAR1 and no more")
+    (log / "_last_checkpoint").write_text('{"version":3,"size":5}')
+
+
+def lose_the_name_of_a_checkpoint(log: Path) -> None:
+    (log / "_last_checkpoint").write_text('{"version":3,"size":5}')
+
+
+def cut_two_commits_of_another_program(log: Path) -> None:
+    (log / f"{4:020}.json").write_bytes(b'{"commitInfo":{"operation":"VACU')
+    (log / f"{5:020}.json").write_bytes(b'{"commitInfo":{"operation":"VACUUM END"}}\n')
+
+
+def zero_a_block_of_the_last_commit(log: Path) -> None:
+    (log / f"{4:020}.json").write_bytes(
+        b'{"commitInfo":{"holdfast":{}}}\n' + bytes(512) + b'\n{"txn":{"appId":"a","version":1}}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        cut_checkpoint,
+        lose_the_name_of_a_checkpoint,
+        cut_two_commits_of_another_program,
+        zero_a_block_of_the_last_commit,
+    ],
+)
+def test_what_else_a_power_cut_has_cut_off_is_removed(tables: Tables, happens: Callable[[Path], None]) -> None:
     log = Path(tables.folder) / LEDGER.name / "_delta_log"
-    (log / f"{3:020}.checkpoint.parquet").write_bytes(content)
-    (log / "_last_checkpoint").write_bytes(b"")
+    happens(log)
     assert spans(Tables(tables.spark, tables.folder)) == 3
-    assert not list(log.glob("*checkpoint*"))
+    assert sorted(path.name for path in log.iterdir()) == [f"{number:020}.json" for number in range(4)]
     assert tables.read(LEDGER).count() == 3
+
+
+def test_table_whose_first_commit_is_cut_off_is_made_again(tables: Tables) -> None:
+    log = Path(tables.folder) / CHECKS.name / "_delta_log"
+    commit = log / f"{0:020}.json"
+    commit.write_bytes(commit.read_bytes().splitlines(keepends=True)[0])
+    again = Tables(tables.spark, tables.folder)
+    again.create_missing()
+    assert again.rows(CHECKS, ["check"]).num_rows == 0
+
+
+def test_commits_that_a_killed_job_has_left_are_synced_before_anything_counts_on_them(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(stored_table, "sync", lambda path: synced.append(path.name))
+    opened = StoredTable(LocalStorage(Path(tables.folder) / LEDGER.name))
+    commits = [f"{number:020}.json" for number in range(4)]
+    assert [name for name in synced if name.endswith(".json")] == commits
+    assert synced[-1] == "_delta_log"
+    synced.clear()
+    tables.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], None)
+    synced.clear()
+    opened.refresh()
+    assert synced == [f"{4:020}.json", "_delta_log"]
+
+
+def test_commit_whose_answer_was_lost_is_not_made_again(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = DeltaTable.create_write_transaction
+
+    def lose_the_answer(table: DeltaTable, *arguments: Any, **options: Any) -> None:
+        commit(table, *arguments, **options)
+        raise CommitFailedError("a transaction of the same application came in between")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lose_the_answer)
+    tables.append_values(LEDGER, [("a", "00000001", 4, 4, 4, 4)], None)
+    assert (spans(tables), tables.stored(LEDGER).version) == (4, 4)
+
+
+def test_files_of_earlier_versions_and_files_that_are_sealed_now_stay(tables: Tables) -> None:
+    folder = Path(tables.folder) / LEDGER.name
+    (first, *_) = tables.files(LEDGER)
+    (uncommitted := folder / f"{name_start(0)}uncommitted.zstd.parquet").write_bytes(b"")
+    tables.compact(LEDGER, least=2)
+    tables.discard_uncommitted(LEDGER, 0)
+    assert ((folder / first.place).exists(), uncommitted.exists()) == (True, False)
+    (one,) = tables.files(LEDGER)
+    os.utime(folder / one.place, (0, 0))
+    LocalStorage(folder).copy(one.place, "sealed.parquet")
+    LocalStorage(folder).copy(one.place, "sealed.parquet")  # after a kill
+    assert "sealed.parquet" not in tables.stored(LEDGER).unneeded(7 * 86_400)
 
 
 def test_two_programs_that_commit_at_once_both_get_their_commit(tables: Tables) -> None:

@@ -33,7 +33,7 @@ def set_version(lake: Lake, version: int) -> None:
     ("version", "refusal", "text"),
     [
         (VERSION + 1, NewerTables, "the tables readings were written by a later version"),
-        (VERSION - 1, OlderTables, r"readings in .* version 3, and this is 4: .*holdfast cloud rebuild"),
+        (VERSION - 1, OlderTables, r"readings in .* version 4, and this is 5: .*holdfast cloud rebuild"),
     ],
     ids=["later", "earlier"],
 )

@@ -121,7 +121,7 @@ def test_row_that_another_program_wrote_without_a_required_value_is_found(lake: 
     bad = rows.set_column(1, "checkpoint", pa.nulls(len(rows), pa.string()))
     pa.parquet.write_table(bad, tables.of(BATCHES).path("another.parquet"))
     size = tables.of(BATCHES).size("another.parquet")
-    tables.stored(BATCHES).commit([structs.replace(written, place="another.parquet", size=size, stats=None)], [file])
+    tables.stored(BATCHES).commit([structs.replace(written, path="another.parquet", size=size, stats=None)], [file])
     assert ("no required value missing", "batches") in {(one.check, one.table) for one in faults(lake)}
 
 

@@ -33,12 +33,16 @@ class Undone(msgspec.Struct):
 
 
 class Cutter:
-    """Counts operations on files of a folder, and ends the process before operation `at`."""
+    """Counts operations on files of a folder, and ends the process before operation `at`.
+
+    What no sync had reached when a process ended has not been reached when the next one begins.
+    """
 
     def __init__(self, folder: Path, left: Path, end: Callable[[], None] = kill_this_process) -> None:
         """left: the file that says what may be undone, when the cut has come. end: ends the process."""
         self._folder = str(folder)
         self._left = left
+        self._unsynced = left.with_suffix(".unsynced")
         self._end = end
         self._at: int | None = None
         self._busy = False
@@ -51,15 +55,21 @@ class Cutter:
     def begin(self, at: int | None) -> None:
         """Counts from 0. The cut is before operation `at`."""
         self._at, self.operations, self._undone = at, 0, Undone()
-        self._named = set(self._logs())
-        self._synced = set(self._logs())
+        left = Undone()
+        if self._unsynced.exists():
+            left = msgspec.msgpack.decode(self._unsynced.read_bytes(), type=Undone)
+            self._unsynced.unlink()
+        self._named = set(self._logs()) - set(left.added)
+        self._synced = set(self._logs()) - set(left.content)
 
     def cut(self) -> None:
         """Says what may be undone, and ends the process."""
         there = self._logs()
         self._undone.added += [one for one in there if one not in self._named]
         self._undone.content = [one for one in there if one not in self._synced]
-        self._left.write_bytes(msgspec.msgpack.encode(self._undone))
+        left = msgspec.msgpack.encode(self._undone)
+        self._left.write_bytes(left)
+        self._unsynced.write_bytes(left)
         self._end()
 
     def _logs(self) -> list[str]:
