@@ -5,14 +5,16 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import name_in_sql, view_names, views
 from cloud.spark.java import SparkMissing
-from cloud.tables.schema import TABLES
-from cloud.tables.tables import Tables, require_tables
+from cloud.storage.place import is_url
+from cloud.storage.storage import StoreError
+from cloud.tables.schema import TABLES, Table
+from cloud.tables.tables import TableFolder, require_tables
 
 # Rules of the grammar of Spark's parser: the first is SELECT, WITH, VALUES, TABLE and FROM, the others are DESCRIBE.
 _READING = {"StatementDefaultContext", "DescribeRelationContext", "DescribeQueryContext"}
@@ -27,11 +29,11 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
     local folders alone.
     """
     require_tables(folder)
-    tables = Tables(spark, folder)
+    tables = TableFolder(folder)
     try:
         for table in TABLES:
             # Delta would change the table by a plain view of it. It refuses a view with a condition.
-            rows = tables.read(table).where(sf.lit(True))
+            rows = _rows(spark, tables, table).where(sf.lit(True))
             rows.createOrReplaceTempView(name_in_sql(table))
     except Py4JJavaError as error:
         if "DATA_SOURCE_NOT_FOUND" not in str(error):
@@ -40,6 +42,15 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
     for name, sql in views().items():
         spark.sql(sql).createOrReplaceTempView(name)
     return view_names()
+
+
+def _rows(spark: SparkSession, tables: TableFolder, table: Table) -> DataFrame:
+    """Returns the table's rows, and an empty frame when it does not exist yet."""
+    if is_url(str(tables.folder)):
+        raise StoreError(f"{tables.storage}: Spark itself reads tables in local folders alone")
+    if not tables.exists(table):
+        return spark.createDataFrame([], table.sql_columns)
+    return spark.read.format("delta").load(tables.of(table).path(""))
 
 
 def select(spark: SparkSession, sql: str) -> Result:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from msgspec import structs
 
-from cloud.storage.place import is_url, open_storage
-from cloud.storage.storage import Storage, StoreError
+from cloud.storage.place import open_storage
+from cloud.storage.storage import Storage
 from cloud.tables.data_file import (
     DataFile,
     checked_parquet,
@@ -161,17 +161,6 @@ class Tables(TableFolder):
         """Lets no job before this one commit to any table that exists. Raises JobRunning."""
         for table in filter(self.exists, TABLES):
             self.stored(table).commit()
-
-    def read(self, table: Table) -> "DataFrame":
-        """Returns the table's rows as Spark reads them, and an empty frame when it does not exist yet.
-
-        Raises StoreError in an object store, for which Spark needs libraries that are not part of Holdfast.
-        """
-        if is_url(str(self.folder)):
-            raise StoreError(f"{self.storage}: Spark itself reads tables in local folders alone")
-        if not self.exists(table):
-            return self.spark.createDataFrame([], table.sql_columns)
-        return self.spark.read.format("delta").load(self.of(table).path(""))
 
     def frame(self, table: Table, columns: list[str]) -> "DataFrame":
         """Returns columns of the table's rows, which Spark's tasks read in any storage. The partition's is none."""

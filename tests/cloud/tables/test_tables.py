@@ -1,11 +1,13 @@
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from cloud import open_views
 from cloud.tables.data_file import CheckFailed
-from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, QUARANTINE
+from cloud.tables.schema import BATCHES, LANDING_FILES, LEDGER, QUARANTINE, Table
 from cloud.tables.tables import Tables, Transaction
 
 
@@ -20,8 +22,12 @@ def span(lo: int, hi: int, batch: int) -> tuple[object, ...]:
     return ("a", "00000001", lo, hi, batch, batch)
 
 
+def by_spark(tables: Tables, table: Table) -> DataFrame:
+    return tables.spark.read.format("delta").load(str(Path(tables.folder) / table.name))
+
+
 def spans(tables: Tables) -> list[tuple[int, int]]:
-    return sorted((row.lo, row.hi) for row in tables.read(LEDGER).collect())
+    return sorted((row.lo, row.hi) for row in by_spark(tables, LEDGER).collect())
 
 
 def test_append_is_done_once_for_each_transaction(tables: Tables) -> None:
@@ -44,11 +50,13 @@ def test_rows_without_a_batch_do_not_count_as_the_last_batch(tables: Tables) -> 
     row = ("a.parquet", *[None] * 6, "set aside", "missing", None, now)
     tables.append_values(LANDING_FILES, [row], None)
     assert (tables.last_batch(LANDING_FILES), tables.batches_after(LANDING_FILES, 0)) == (0, set())
-    assert [found.recorded_at.astimezone(UTC) for found in tables.read(LANDING_FILES).collect()] == [now]
+    assert [found.recorded_at.astimezone(UTC) for found in by_spark(tables, LANDING_FILES).collect()] == [now]
 
 
-def test_table_that_does_not_exist_reads_as_an_empty_one(spark: SparkSession, tmp_path: Path) -> None:
-    frame = Tables(spark, tmp_path).read(QUARANTINE)
+def test_table_that_does_not_exist_is_an_empty_view(tables: Tables) -> None:
+    shutil.rmtree(Path(tables.folder) / QUARANTINE.name)
+    open_views(tables.spark, tables.folder)
+    frame = tables.spark.table(QUARANTINE.name)
     assert (frame.columns, frame.collect()) == (QUARANTINE.column_names, [])
 
 
