@@ -160,14 +160,15 @@ class Links:
 
     async def describe(self) -> NetworkStatus:
         """Returns the same with what the store has of each link. Raises sqlite3.Error."""
-        for link in self._all():
-            if not link.status().is_counted:
-                await self._log.backlogs.count(link.cursor)
         links = {link.cursor.consumer: link for link in self._all()}
         dropped = await self._log.reader.count_dropped(list(links))
+        for link in links.values():  # the last wait before the look: a session that has just lost its line counts anew
+            if not link.status().is_counted:
+                await self._log.backlogs.count(link.cursor)
         described = []
         for one in self.status():
-            found = await self._log.read(links[one.consumer].cursor.position, 1) if one.waiting_messages else []
+            waits = one.waiting_messages and one.consumer in links
+            found = await self._log.read(links[one.consumer].cursor.position, 1) if waits else []
             oldest_ms = found[0][1].received_ms if found else 0
             described.append(replace(one, oldest_ms=oldest_ms, dropped=dropped.get(one.consumer, {})))
         return NetworkStatus(self._gateway, described, self._log.counters.messages_duplicate, self.problem)

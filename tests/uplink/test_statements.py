@@ -104,13 +104,14 @@ async def test_mosquitto_with_a_list_of_topics_ends_no_connection_over_a_second_
     broker = Mosquitto(tmp_path, f"acl_file {tmp_path / 'topics'}", is_persistent=False)
     broker.start()
     try:
-        for connections in (3, 2):  # one ends with the broker, and at first one may end over the statement
+        # The first statement may end some: where a reset overtakes the broker's answer, it goes once more.
+        for ended in (STATEMENT_MOST, 0):
             async with opened(tmp_path) as log:
                 keys: dict[str, object] = {"statement_interval_s": STATING, "needs_subscriber": False}
                 route = Route(route_config(broker.port, **keys), "gateway-1", log)
                 async with serving(route):
                     await goes_on_over_a_restart(route, log, broker)
-                    assert route.queue.state.reconnects <= connections - 1
+                    assert route.queue.state.reconnects <= 1 + ended, "one ends with the broker"
     finally:
         broker.stop()
 
