@@ -18,7 +18,6 @@ from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Metadata, PostCommitHookProperties, Transaction
 from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -28,16 +27,14 @@ from cloud.storage.durable_file import sync
 from cloud.storage.local import LocalStorage
 from cloud.storage.storage import Storage, StoreError
 from cloud.tables.data_file import DataFile, now_ms
+from cloud.tables.log_files import LAST_CHECKPOINT, LogFiles, commit_name
 from cloud.tables.schema import Table
 
 LOG_FOLDER = "_delta_log"
 FENCE = "holdfast-job"
 """The application whose transactions are the generations of jobs that have taken over from another."""
-_LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT_COMMITS = 50
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
-_COMMIT = re.compile(r"\d{20}\.json")
-_CHECKPOINT = re.compile(r"\d{20}\.checkpoint(\.\d{10}\.\d{10})?\.parquet")
 _PROMISED = "holdfast"
 """The field of a commit's first line that promises what the commit has."""
 _OLDEST_FIRST = [("modification_time", "ascending"), ("path", "ascending")]
@@ -64,6 +61,8 @@ class StoredTable:
         self._generation = generation
         self._files: dict[str, DataFile] = {}
         self._files_version = -1
+        self._transactions: dict[str, int] = {}
+        self._transactions_of = -1
         self._table: DeltaTable | None = self._open()
         self._refuse_overtaken()
 
@@ -100,19 +99,26 @@ class StoredTable:
 
     def transaction(self, application: str) -> int:
         """Returns the version of an application's last transaction; -1 without one."""
-        found = self._table.transaction_version(application) if self._table else None
-        return -1 if found is None else found
+        if self._transactions_of != self.version:
+            self._transactions, self._transactions_of = {}, self.version
+        if application not in self._transactions:  # delta-rs reads the log for each answer
+            found = self._table.transaction_version(application) if self._table else None
+            self._transactions[application] = -1 if found is None else found
+        return self._transactions[application]
 
     def refresh(self) -> None:
         """Reads what was committed since the last look. Raises OSError, JobRunning."""
+        self._read()
+        self._refuse_overtaken()
+
+    def _read(self) -> None:
         if self._table is None:
             self._table = self._open()
-        else:
-            before = self.version
-            with _telling(self.folder):
-                self._table.update_incremental()
-            self._sync(range(before + 1, self.version + 1))
-        self._refuse_overtaken()
+            return
+        before = self.version
+        with _telling(self.folder):
+            self._table.update_incremental()
+        self._sync(range(before + 1, self.version + 1))
 
     def create(self, table: Table) -> None:
         """Makes the table, without a row. Raises OSError."""
@@ -164,7 +170,9 @@ class StoredTable:
         while not (self._try(actions, properties) or self._has_committed(name, before)):
             if gone := [file.place for file in removed if file.place not in self.files]:
                 raise StoreError(f"{self.folder}: another program has removed {gone[0]} meanwhile; run this again")
-        self.refresh()
+        self._read()
+        if self.version == before + 1 and self._transactions_of == before:
+            self._transactions, self._transactions_of = self._transactions | transactions, self.version
         if self.version // _CHECKPOINT_COMMITS > before // _CHECKPOINT_COMMITS:
             self.write_checkpoint()
 
@@ -199,7 +207,7 @@ class StoredTable:
         with _telling(self.folder):
             self._opened.create_checkpoint()
             if isinstance(self._log, LocalStorage):
-                for name in (f"{self.version:020}.checkpoint.parquet", _LAST_CHECKPOINT):
+                for name in (f"{self.version:020}.checkpoint.parquet", LAST_CHECKPOINT):
                     sync(self._log.place / name)
                 sync(self._log.place)
             self._opened.cleanup_metadata()
@@ -231,7 +239,7 @@ class StoredTable:
         if self._read_only or not isinstance(self._log, LocalStorage):
             return
         for version in versions:
-            sync(self._log.place / _commit_name(version))
+            sync(self._log.place / commit_name(version))
             if version == 0:
                 for folder in (self._log.place.parent, self._log.place.parent.parent):
                     sync(folder)
@@ -246,7 +254,7 @@ class StoredTable:
         """
         if not isinstance(self._log, LocalStorage) or not self._log.is_there():
             return self._load()
-        log = _Log(self._log)
+        log = LogFiles(self._log)
         try:
             table = self._load()
         except StoreError as error:
@@ -277,67 +285,7 @@ class StoredTable:
                 return None
 
 
-class _Log:
-    """The files of a log on a local disk, which a power cut may have cut off."""
-
-    def __init__(self, folder: LocalStorage) -> None:
-        self._folder = folder
-
-    def has_empty_commit(self, version: int) -> bool:
-        return self._folder.has(_commit_name(version)) and not self._folder.size(_commit_name(version))
-
-    def commits_behind_checkpoint(self) -> list[int]:
-        """Returns the versions of the commits that no checkpoint sums up."""
-        checkpoint = max((int(name[:20]) for name in self._checkpoints()), default=-1)
-        return [version for version in self._commits() if version > checkpoint]
-
-    def first_cut(self) -> int | None:
-        """Returns the version of the first commit that is cut off; None without one."""
-        return next((one for one in self._commits() if not self._is_whole(one)), None)
-
-    def mend(self) -> None:
-        """Removes what is cut off, where the log goes on without. Raises OSError."""
-        self._remove(_LAST_CHECKPOINT)  # a hint alone: without it the log is listed
-        checkpoints = self._checkpoints()
-        unreadable = [name for name in checkpoints if not _is_parquet(self._folder.path(name))]
-        if self._folder.has(_commit_name(0)) or len(unreadable) < len(checkpoints):
-            for name in unreadable:
-                self._remove(name)
-        if (cut := self.first_cut()) is None:
-            return
-        behind = [version for version in self._commits() if version > cut]
-        if not any(map(self._is_ours, behind)):
-            for version in [*reversed(behind), cut]:
-                self.remove_commit(version)
-
-    def remove_commit(self, version: int) -> None:
-        self._remove(_commit_name(version))
-
-    def _remove(self, name: str) -> None:
-        self._folder.remove(name)
-        sync(self._folder.place)
-
-    def _commits(self) -> list[int]:
-        return sorted(int(name[:20]) for name in self._folder.names() if _COMMIT.fullmatch(name))
-
-    def _checkpoints(self) -> list[str]:
-        return [name for name in self._folder.names() if _CHECKPOINT.fullmatch(name)]
-
-    def _is_ours(self, version: int) -> bool:
-        return b'"holdfast"' in self._folder.read(_commit_name(version))
-
-    def _is_whole(self, version: int) -> bool:
-        """Whether each line of a commit is JSON, and the first commit describes the table."""
-        content = self._folder.read(_commit_name(version))
-        try:
-            for line in content.splitlines():
-                msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            return False
-        return bool(content) and (version > 0 or b'"metaData"' in content)
-
-
-def _is_whole(table: DeltaTable, log: _Log) -> bool:
+def _is_whole(table: DeltaTable, log: LogFiles) -> bool:
     """Whether the last commit has all that its first line promises. Commits of other programs are taken to be whole,
     unless they are empty."""
     if log.has_empty_commit(table.version()):
@@ -358,15 +306,6 @@ def _promise_of(commit: dict[str, Any]) -> dict[str, Any]:
     """Returns what the first line of a commit promises; nothing for one of another program."""
     promise = commit.get(_PROMISED)
     return promise if isinstance(promise, dict) else {}
-
-
-def _is_parquet(path: str) -> bool:
-    """Whether a file can be read from its beginning to its end."""
-    try:
-        pq.read_table(path)
-    except (pa.ArrowException, OSError):
-        return False
-    return True
 
 
 def _data_files(actions: pa.Table) -> Iterator[DataFile]:
@@ -397,10 +336,6 @@ def _add(file: DataFile, data_change: bool) -> AddAction:
 
 def _remove(file: DataFile, data_change: bool) -> RemoveAction:
     return RemoveAction(file.path, data_change, now_ms(), file.size, dict(file.partition))
-
-
-def _commit_name(version: int) -> str:
-    return f"{version:020}.json"
 
 
 @contextmanager
