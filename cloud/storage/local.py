@@ -4,7 +4,7 @@ import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -57,9 +57,9 @@ class LocalStorage:
     def unlock(self) -> None:
         os.close(self._lock)
 
-    def names(self, after: str = "") -> list[str]:
+    def names(self) -> list[str]:
         with os.scandir(self.place) as entries:
-            return [entry.name for entry in entries if entry.name > after and not entry.is_dir()]
+            return [entry.name for entry in entries if not entry.is_dir()]
 
     def walk(self) -> Iterator[Entry]:
         for path in self.place.rglob("*"):
@@ -75,9 +75,6 @@ class LocalStorage:
 
     def read(self, name: str) -> bytes:
         return (self.place / name).read_bytes()
-
-    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        return map(self.read, names)
 
     def write(self, name: str, content: bytes) -> None:
         path = self.place / name

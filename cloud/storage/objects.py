@@ -5,8 +5,7 @@ created on condition that there is none (`If-None-Match: *`).
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
@@ -24,7 +23,6 @@ from cloud.storage.storage import Entry, Rename, StoreError, Written
 OBJECT_STORES = ("s3", "gs", "abfs", "abfss")
 """The schemes of URLs that have an object store."""
 _OPTIONS = ("endpoint_override", "region", "scheme")
-_READERS = 16
 _READ_WHOLE_BYTES = 1 << 20
 _REQUEST_S = 120
 _RETRY: Any = {"max_retries": 4, "retry_timeout": timedelta(seconds=_REQUEST_S)}
@@ -108,16 +106,10 @@ class ObjectStorage:
     def unlock(self) -> None:
         pass
 
-    def names(self, after: str = "") -> list[str]:
-        if not after:
-            with _telling(self._url):
-                found = obstore.list_with_delimiter(self._store, self._prefix or None)["objects"]
-            return [self._name(one["path"]) for one in found]
-        offset = self.path(after)
+    def names(self) -> list[str]:
         with _telling(self._url):
-            listed = obstore.list(self._store, self._prefix or None, offset=offset)
-            names = [self._name(one["path"]) for page in listed for one in page]
-        return [name for name in names if "/" not in name]
+            found = obstore.list_with_delimiter(self._store, self._prefix or None)["objects"]
+        return [self._name(one["path"]) for one in found]
 
     def walk(self) -> Iterator[Entry]:
         with _telling(self._url):
@@ -139,10 +131,6 @@ class ObjectStorage:
     def read(self, name: str) -> bytes:
         with _telling(f"{self._url}/{name}"):
             return bytes(obstore.get(self._store, self.path(name)).bytes())
-
-    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        with ThreadPoolExecutor(_READERS) as threads:
-            yield from threads.map(self.read, names)
 
     def write(self, name: str, content: bytes) -> None:
         with _telling(f"{self._url}/{name}"):

@@ -1,6 +1,6 @@
 """What landing files and tables need of the place where they lie. A local folder and an object store both have it."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -85,8 +85,8 @@ class Storage(Protocol):
     def unlock(self) -> None:
         """Gives the lock back."""
 
-    def names(self, after: str = "") -> list[str]:
-        """Returns the names of the files in the folder itself, those behind `after` in order. Raises OSError."""
+    def names(self) -> list[str]:
+        """Returns the names of the files in the folder itself. Raises OSError."""
 
     def walk(self) -> Iterator[Entry]:
         """Yields the files in the folder and in the folders in it. Raises OSError."""
@@ -99,9 +99,6 @@ class Storage(Protocol):
 
     def read(self, name: str) -> bytes:
         """Returns a file's content. Raises FileNotFoundError, OSError."""
-
-    def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """Yields the contents of files, in this order. Raises FileNotFoundError, OSError."""
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, which is durable then, in the place of one with its name. Raises OSError."""

@@ -38,7 +38,6 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _PROMISED = "holdfast"
 """The field of a commit's first line that promises what the commit has."""
 _OLDEST_FIRST = [("modification_time", "ascending"), ("path", "ascending")]
-_MENDS = "a run of `holdfast cloud ingest` mends what a power cut has left"
 _NO_HOOKS = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -260,7 +259,8 @@ class StoredTable:
         except StoreError as error:
             if self._read_only:
                 if (cut := log.first_cut()) is None:
-                    raise StoreError(f"{error}; {_MENDS}") from None
+                    mends = "a run of `holdfast cloud ingest` mends what a power cut has left"
+                    raise StoreError(f"{error}; {mends}") from None
                 return self._load_before(cut)
             log.mend()
             table = self._load()
