@@ -4,16 +4,24 @@
 -- ledger_rows for the Delta table `ledger`, and a session whose time zone is UTC. Run again, it replaces the views.
 
 -- The fewest intervals of the numbers that arrived: one begins where no interval before it reaches.
+--
+-- Partitions are by `epoch` first. Spark compares the first eight bytes of a sort, and epochs differ there.
 CREATE OR REPLACE VIEW ledger AS
-SELECT origin, epoch, min(lo) AS lo, max(hi) AS hi
+SELECT origin, epoch, lo, hi
 FROM (
-    SELECT *, sum(CASE WHEN lo - 1 <= reached THEN 0 ELSE 1 END)
-        OVER (PARTITION BY origin, epoch ORDER BY lo, hi) AS island
+    SELECT origin, epoch, lo, begins,
+        coalesce(lead(CASE WHEN begins THEN reached ELSE greatest(reached, hi) END)
+            OVER (PARTITION BY epoch, origin ORDER BY lo, hi, is_last), hi) AS hi
     FROM (
-        SELECT *, max(hi) OVER (PARTITION BY origin, epoch ORDER BY lo, hi
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
-        FROM ledger_rows))
-GROUP BY origin, epoch, island;
+        SELECT *, reached IS NULL OR lo - 1 > reached AS begins
+        FROM (
+            SELECT origin, epoch, lo, hi,
+                max(hi) OVER (PARTITION BY epoch, origin ORDER BY lo, hi
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached,
+                lead(lo) OVER (PARTITION BY epoch, origin ORDER BY lo, hi) IS NULL AS is_last
+            FROM ledger_rows))
+    WHERE begins OR is_last)
+WHERE begins;
 
 -- What routes left out on purpose, by their filters and rules: the only messages that have not arrived and are not missing.
 --
@@ -37,12 +45,14 @@ JOIN (SELECT DISTINCT origin, epoch, gateway, route FROM crossings) AS crossed
 -- the link between its two neighbours.
 --
 -- Spark carries out a common table as often as it is named, so each is named as rarely as can be: what has two sides is
--- made two rows, counted with the intervals in one window, and put together again.
+-- made two rows, counted with the intervals in one window, and put together again. Only a common table with random() is
+-- carried out once, since its rows would differ otherwise: here all rows pass.
 CREATE OR REPLACE VIEW gaps AS
 WITH
 sides AS (SELECT 1 AS side UNION ALL SELECT 2 AS side),
+arrived AS (SELECT origin, epoch, lo, hi FROM ledger WHERE random() >= 0),
 -- A route speaks of the origins of which it has handed on messages, and of no others.
-crossed AS (SELECT DISTINCT origin, epoch, gateway, route FROM crossings),
+crossed AS (SELECT * FROM (SELECT DISTINCT origin, epoch, gateway, route FROM crossings) WHERE random() >= 0),
 counted AS (
     SELECT stated.origin, stated.origin_epoch AS epoch, stated.gateway, stated.route, stated.epoch AS link_epoch,
         statement, highest, messages, first, last
@@ -56,7 +66,8 @@ drops AS (
         ON stated.origin = crossed.origin AND stated.origin_epoch = crossed.epoch
         AND stated.gateway = crossed.gateway AND stated.route = crossed.route
     WHERE first > 0
-    GROUP BY stated.origin, stated.origin_epoch, reason, consumer, stated.gateway, stated.route, first),
+    GROUP BY stated.origin, stated.origin_epoch, reason, consumer, stated.gateway, stated.route, first
+    HAVING random() >= 0),
 -- Arrived messages cover seqs (kind 1), and what was left out (2). What is counted or was dropped (3) covers none, and may
 -- have a higher seq than any of these. There is a hole before each interval, and one behind the last.
 holes AS (
@@ -68,17 +79,19 @@ holes AS (
             CASE WHEN side = 1 OR kind > 1 THEN previous ELSE greatest(coalesce(previous, 0), hi) END AS previous,
             CASE WHEN side = 1 THEN next END AS next
         FROM (
-            SELECT origin, epoch, lo, hi, kind, is_last, top, coalesce(reached, 0) AS before, previous, next
+            -- The next arrived seq is that of a row behind. Few rows are left to be sorted the other way round.
+            SELECT *, min(CASE WHEN kind = 1 THEN lo END) OVER (PARTITION BY epoch, origin
+                ORDER BY lo DESC, kind DESC, hi DESC ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS next
             FROM (
                 SELECT origin, epoch, lo, hi, kind,
-                    max(hi) OVER so_far AS reached,
+                    coalesce(max(hi) OVER so_far, 0) AS before,
                     max(CASE WHEN kind = 1 THEN hi END) OVER so_far AS previous,
-                    min(CASE WHEN kind = 1 THEN lo END) OVER (PARTITION BY origin, epoch ORDER BY lo, kind, hi
-                        ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS next,
-                    max(top) OVER (PARTITION BY origin, epoch) AS top,
-                    lead(lo) OVER (PARTITION BY origin, epoch ORDER BY lo, kind, hi) IS NULL AS is_last
+                    max(top) OVER (PARTITION BY epoch, origin ORDER BY lo, kind, hi
+                        ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS top,
+                    lag(kind) OVER (PARTITION BY epoch, origin ORDER BY lo, kind, hi) AS kind_before,
+                    lead(lo) OVER (PARTITION BY epoch, origin ORDER BY lo, kind, hi) IS NULL AS is_last
                 FROM (
-                    SELECT origin, epoch, lo, hi, hi AS top, 1 AS kind FROM ledger_rows
+                    SELECT origin, epoch, lo, hi, hi AS top, 1 AS kind FROM arrived
                     UNION ALL
                     SELECT said.origin, said.epoch, CASE WHEN kind = 2 THEN lo ELSE 0 END AS lo,
                         CASE WHEN kind = 2 THEN hi ELSE 0 END AS hi, hi AS top, kind
@@ -89,15 +102,17 @@ holes AS (
                             CASE WHEN reason = 'selected' AND messages = last - first + 1 THEN 2 ELSE 3 END AS kind
                         FROM statement_dropped WHERE first > 0
                         UNION ALL
-                        SELECT origin, origin_epoch AS epoch, gateway, route, highest AS lo, highest AS hi, 3 AS kind
-                        FROM statement_origins) AS said
+                        SELECT origin, origin_epoch AS epoch, gateway, route, 0 AS lo, max(highest) AS hi, 3 AS kind
+                        FROM statement_origins GROUP BY origin, origin_epoch, gateway, route) AS said
                     JOIN crossed
                         ON said.origin = crossed.origin AND said.epoch = crossed.epoch
                         AND said.gateway = crossed.gateway AND said.route = crossed.route)
-                WINDOW so_far AS (PARTITION BY origin, epoch ORDER BY lo, kind, hi
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)))
+                WINDOW so_far AS (PARTITION BY epoch, origin ORDER BY lo, kind, hi
+                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING))
+            WHERE lo - 1 > before OR is_last OR (kind = 1 AND kind_before = 2))
         CROSS JOIN sides
-        WHERE (side = 1 AND lo - 1 > before) OR (side = 2 AND is_last AND top > greatest(before, hi)))),
+        WHERE (side = 1 AND lo - 1 > before) OR (side = 2 AND is_last AND top > greatest(before, hi)))
+    WHERE random() >= 0),
 -- The links that tell something of a hole: those of one neighbour at the head and the tail, of both between. The numbers
 -- of the hole's messages are above `below`, and up to `upto`.
 told AS (
@@ -144,11 +159,9 @@ spans AS (
                 FROM (
                     SELECT 'arrived' AS kind, gateway, route, epoch, lo, hi FROM links
                     UNION ALL
-                    SELECT 'stated' AS kind, gateway, route, epoch, first AS lo, last AS hi
-                    FROM statements WHERE last >= first
-                    UNION ALL
-                    SELECT 'settled' AS kind, gateway, route, epoch, first AS lo, last AS hi
-                    FROM turns WHERE last >= first AND turn <= settled_turn
+                    SELECT CASE WHEN side = 1 THEN 'stated' ELSE 'settled' END AS kind, gateway, route, epoch,
+                        first AS lo, last AS hi
+                    FROM turns CROSS JOIN sides WHERE last >= first AND (side = 1 OR turn <= settled_turn)
                     UNION ALL
                     SELECT 'waiting' AS kind, gateway, route, epoch, lo, hi
                     FROM (
@@ -208,8 +221,8 @@ weighed AS (
 -- The first link of the way decides. Where another one has all its numbers, a later route did not take the messages.
 judges AS (
     SELECT * FROM (
-        SELECT *, min(numbers) OVER (PARTITION BY origin, epoch, lo) AS fewest,
-            row_number() OVER (PARTITION BY origin, epoch, lo
+        SELECT *, min(numbers) OVER (PARTITION BY epoch, origin, lo) AS fewest,
+            row_number() OVER (PARTITION BY epoch, origin, lo
                 ORDER BY hop, coalesce(numbers, 0) DESC, gateway, route) AS place
         FROM weighed)
     WHERE place = 1),
@@ -241,28 +254,30 @@ claims AS (
                         CAST(NULL AS BIGINT) AS statement, CAST(NULL AS BIGINT) AS messages,
                         CAST(NULL AS BIGINT) AS first, CAST(NULL AS INT) AS side,
                         lo AS seq, hi AS span_hi,
-                        CAST(1 - lo + coalesce(sum(hi - lo + 1) OVER (PARTITION BY origin, epoch ORDER BY lo
+                        CAST(1 - lo + coalesce(sum(hi - lo + 1) OVER (PARTITION BY epoch, origin ORDER BY lo
                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS BIGINT) AS rest
-                    FROM ledger)
-                WINDOW up_to AS (PARTITION BY origin, epoch ORDER BY seq, CASE WHEN side IS NULL THEN 0 ELSE 1 END
+                    FROM arrived)
+                WINDOW up_to AS (PARTITION BY epoch, origin ORDER BY seq, CASE WHEN side IS NULL THEN 0 ELSE 1 END
                     ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW))
             WHERE side IS NOT NULL)
         GROUP BY origin, epoch, lo, gateway, route, link_epoch, statement, messages, first)
     GROUP BY origin, epoch, lo, gateway, route),
--- Ranges that were dropped cut a hole into pieces.
+-- Ranges that were dropped cut a hole into pieces. A cut that is there twice makes no piece of its own.
 pieces AS (
-    SELECT origin, epoch, hole, hole_hi, previous, next, cut AS lo,
-        lead(cut, 1, hole_hi + 1) OVER (PARTITION BY origin, epoch, hole ORDER BY cut) - 1 AS hi
-    FROM (
-        SELECT DISTINCT holes.origin, holes.epoch, lo AS hole, hi AS hole_hi, previous, next,
-            CASE WHEN side = 1 AND first > lo THEN first WHEN side = 2 AND last < hi THEN last + 1 ELSE lo END AS cut
-        FROM holes LEFT JOIN drops
-            ON holes.origin = drops.origin AND holes.epoch = drops.epoch AND first <= hi AND last >= lo
-        CROSS JOIN (SELECT side FROM sides UNION ALL SELECT 3 AS side) AS cuts)),
+    SELECT * FROM (
+        SELECT origin, epoch, hole, previous, next, cut AS lo,
+            lead(cut, 1, hole_hi + 1) OVER (PARTITION BY epoch, origin, hole ORDER BY cut) - 1 AS hi
+        FROM (
+            SELECT holes.origin, holes.epoch, lo AS hole, hi AS hole_hi, previous, next,
+                CASE WHEN side = 1 AND first > lo THEN first WHEN side = 2 AND last < hi THEN last + 1 ELSE lo END AS cut
+            FROM holes LEFT JOIN drops
+                ON holes.origin = drops.origin AND holes.epoch = drops.epoch AND first <= hi AND last >= lo
+            CROSS JOIN (SELECT side FROM sides UNION ALL SELECT 3 AS side) AS cuts))
+    WHERE lo <= hi),
 reasons AS (
     SELECT * FROM (
         SELECT pieces.*, reason, gateway, route,
-            row_number() OVER (PARTITION BY pieces.origin, pieces.epoch, pieces.lo
+            row_number() OVER (PARTITION BY pieces.epoch, pieces.origin, pieces.hole, pieces.lo
                 ORDER BY last - first DESC, reason, gateway, route) AS place
         FROM pieces LEFT JOIN drops ON pieces.origin = drops.origin AND pieces.epoch = drops.epoch
             AND first <= pieces.lo AND last >= pieces.hi)
@@ -275,7 +290,7 @@ verdicts AS (
             AS is_filling,
         coalesce(waiting, 0) AS waiting, claims.gateway AS claim_gateway, claims.route AS claim_route,
         claims.missing AS claimed,
-        row_number() OVER (PARTITION BY reasons.origin, reasons.epoch, reasons.lo
+        row_number() OVER (PARTITION BY reasons.epoch, reasons.origin, reasons.hole, reasons.lo
             ORDER BY claims.missing DESC, claims.gateway, claims.route) AS place
     FROM reasons
     LEFT JOIN judges

@@ -27,6 +27,8 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.databricks.delta.snapshotPartitions": "1",
+    # One file for each task that shuffles, not 200: what the views shuffle is small.
+    "spark.shuffle.sort.bypassMergeThreshold": "1",
     # The view `gaps` becomes some 300 pieces of Java code. Spark keeps 100, and would compile all of them each time.
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.memory": "2g",
