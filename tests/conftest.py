@@ -145,6 +145,6 @@ def spark() -> "Iterator[SparkSession]":
     from cloud import open_session
 
     interpreted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    session = open_session(cache_directory(), settings=interpreted)
+    session = open_session(cache_directory(), settings=interpreted, s3=True)
     yield session
     session.stop()

@@ -11,8 +11,7 @@ from pyspark.sql import functions as sf
 from cloud.queries.result import BadQuery, Result, collect, first_line
 from cloud.queries.views import name_in_sql, view_names, views
 from cloud.spark.java import SparkMissing
-from cloud.storage.place import is_url
-from cloud.storage.storage import StoreError
+from cloud.storage.storage import Storage
 from cloud.tables.schema import TABLES, Table
 from cloud.tables.tables import TableFolder, require_tables
 
@@ -25,8 +24,7 @@ _CALLING_JAVA = ("reflect", "java_method", "try_reflect")
 def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
     """Makes the tables in `folder` views of the session, and returns the names of all views.
 
-    Raises NoTables, SparkMissing in a session without Delta Lake, and OSError for a URL: Spark itself reads tables in
-    local folders alone.
+    Raises NoTables, OSError, and SparkMissing in a session without Delta Lake, or without what reads the tables' URL.
     """
     require_tables(folder)
     tables = TableFolder(folder)
@@ -36,9 +34,13 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
             rows = _rows(spark, tables, table).where(sf.lit(True))
             rows.createOrReplaceTempView(name_in_sql(table))
     except Py4JJavaError as error:
-        if "DATA_SOURCE_NOT_FOUND" not in str(error):
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            missing = "has no Delta Lake; cloud.open_session() starts one that has"
+        elif "ClassNotFoundException" in str(error) or "UnsupportedFileSystemException" in str(error):
+            missing = f"cannot read {tables.storage}; for S3, cloud.open_session(s3=True) starts one that can"
+        else:
             raise
-        raise SparkMissing("this Spark session has no Delta Lake; cloud.open_session() starts one that has") from None
+        raise SparkMissing(f"this Spark session {missing}") from None
     for name, sql in views().items():
         spark.sql(sql).createOrReplaceTempView(name)
     return view_names()
@@ -46,11 +48,24 @@ def open_views(spark: SparkSession, folder: Path | str) -> list[str]:
 
 def _rows(spark: SparkSession, tables: TableFolder, table: Table) -> DataFrame:
     """Returns the table's rows, and an empty frame when it does not exist yet."""
-    if is_url(str(tables.folder)):
-        raise StoreError(f"{tables.storage}: Spark itself reads tables in local folders alone")
     if not tables.exists(table):
         return spark.createDataFrame([], table.sql_columns)
-    return spark.read.format("delta").load(tables.of(table).path(""))
+    url, options = _place(tables.of(table))
+    return spark.read.format("delta").options(**options).load(url)
+
+
+def _place(folder: Storage) -> tuple[str, dict[str, str]]:
+    """Returns where Spark finds a folder, and what s3a has to know of its store. Keys are in the environment, or the
+    machine has a role."""
+    if not folder.uri.startswith("s3://"):
+        return folder.uri, {}
+    options = {"fs.s3a.input.stream.type": "classic"}  # the default one needs a second Netty beside Spark's
+    store = folder.delta_options
+    if endpoint := store.get("endpoint"):
+        options |= {"fs.s3a.endpoint": endpoint, "fs.s3a.path.style.access": "true"}
+    if region := store.get("region"):
+        options["fs.s3a.endpoint.region"] = region
+    return folder.uri.replace("s3://", "s3a://", 1), options
 
 
 def select(spark: SparkSession, sql: str) -> Result:

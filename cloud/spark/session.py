@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from cloud.spark.jars import delta_jars
+from cloud.spark.jars import delta_jars, s3_jars
 from cloud.spark.java import SparkMissing, find_java, make_java_home
 
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.xml")
@@ -48,17 +49,22 @@ LONG_JAVA = f"-XX:+UseParallelGC -XX:ReservedCodeCacheSize=240m {_LOGGING}"
 def open_session(
     cache: Path | None = None,
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     settings: Mapping[str, str] | None = None,
     long_run: bool = False,
+    s3: bool = False,
 ) -> SparkSession:
     """Returns the process's active Spark session, or starts one that reads and writes Delta tables.
 
     cache: the folder for Delta's jars and Java's wrapper; without it `$XDG_CACHE_HOME/holdfast`, or
         `~/.cache/holdfast`. The first start on a machine fetches the jars from Maven Central.
-    master: Spark's master, such as "spark://host:7077".
+    master: Spark's master, such as "spark://host:7077"; by default all cores of this machine.
     settings: settings of Spark, which take the place of ours.
     long_run: whether Java should get faster with time, and not start quickly.
+    s3: whether Spark itself has to read URLs of S3, as `open_views` does. It takes more jars.
+
+    In a program that `spark-submit` started, its master and settings take the place of ours, too; it has its jars from
+    there (`--packages`).
 
     Raises SparkMissing when there is no Java, when the jars cannot be fetched, and when Spark does not start.
     """
@@ -67,24 +73,37 @@ def open_session(
         return active
     cache = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
     _keep_quiet()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        given = _given_to_spark_submit()
+        return _start({**SETTINGS, **given, **(settings or {})}, master or given.get("spark.master"), "spark-submit")
     java = find_java()
-    jars = delta_jars(java, cache)
+    jars = [*delta_jars(java, cache), *(s3_jars(java, cache) if s3 else [])]
     _set_environment(make_java_home(java, cache))
-    builder = SparkSession.Builder().master(master).appName("holdfast")
     first = {
         "spark.driver.extraJavaOptions": LONG_JAVA if long_run else QUICK_JAVA,
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
     }
-    if not master.startswith("local"):
+    if master and not master.startswith("local"):
         # Executors are other programs: they fetch the jars from here, and import what this program imports.
         first["spark.jars"] = ",".join(map(str, jars))
         first["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
-    for key, value in {**SETTINGS, **first, **(settings or {})}.items():
+    return _start({**SETTINGS, **first, **(settings or {})}, master, f"{java.program} (Java {java.version})")
+
+
+def _start(settings: Mapping[str, str], master: str | None, by: str) -> SparkSession:
+    builder = SparkSession.Builder().master(master or "local[*]").appName("holdfast")
+    for key, value in settings.items():
         builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise SparkMissing(f"Spark did not start with {java.program} (Java {java.version}): {error}") from error
+        raise SparkMissing(f"Spark did not start with {by}: {error}") from error
+
+
+def _given_to_spark_submit() -> dict[str, str]:
+    """Returns the settings of the program that `spark-submit` started. Its Java runs already."""
+    SparkContext._ensure_initialized()
+    return dict(SparkConf().getAll())
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def _spark(folder: Path | str) -> Ask:
     # pyspark takes longer to import than DuckDB to answer.
     from cloud import check_reads_only, open_session, open_views, select
 
-    session = open_session(cache_directory())
+    session = open_session(cache_directory(), s3=str(folder).startswith("s3://"))
     open_once = cache(partial(open_views, session, folder))
 
     def ask(sql: str) -> Result:
