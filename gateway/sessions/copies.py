@@ -35,23 +35,27 @@ logger = logging.getLogger(__name__)
 class _Sweep:
     """Looks for copies below withdrawn filters.
 
-    ``told_since`` are filters that were told after it began: they keep no copy that was there before. ``left`` are
-    filters that it found told and that were withdrawn since: what is below them is left to the sweep for these, as a
-    filter that was told together with that keeps a copy. ``renewed`` are the topics of messages that came since.
-    ``removes_all``: whatever is told, all copies go.
+    A filter that is told keeps the copies that came while it was told, and no copy that was there before. So
+    ``told_since`` has the filters that were told after the sweep was asked for, and ``renewed`` the topics of messages
+    that came after it, each with how often the filters had changed by then. ``left`` are filters that it found told
+    and that were withdrawn since: what is below them is left to the sweep for these, as a filter that was told
+    together with that keeps a copy. ``removes_all``: whatever is told, the copies that were there before go.
     """
 
     def __init__(self, topic_filters: Iterable[str], *, removes_all: bool = False) -> None:
         self.topic_filters = dict.fromkeys(topic_filters)
         self.removes_all = removes_all
-        self.told_since: dict[str, None] = {}
+        self.told_since: dict[str, int] = {}
         self.left: dict[str, None] = {}
-        self.renewed: set[str] = set()
+        self.renewed: dict[str, int] = {}
         self.is_done = asyncio.Event()
+        self._changes = 0
 
     def join(self, topic_filters: Iterable[str]) -> None:
         """Looks below other withdrawn filters as well; it has not begun yet."""
-        self.topic_filters.update(dict.fromkeys(topic_filters))
+        for topic_filter in topic_filters:
+            self.topic_filters[topic_filter] = None
+            self.left.pop(topic_filter, None)
         if len(self.topic_filters) > FILTERS_MAX:
             self.topic_filters = {retained.EVERY_TOPIC: None}
 
@@ -61,16 +65,21 @@ class _Sweep:
 
     def tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
         """Filters have been told, and others withdrawn."""
+        self._changes += 1
         self.left.update((one, None) for one in removed if one not in self.told_since)
-        self.told_since.update(dict.fromkeys(added))
+        self.told_since.update(dict.fromkeys(added, self._changes))
+
+    def take(self, topic: str) -> None:
+        """A message has come."""
+        self.renewed[topic] = self._changes
 
     def removes(self, topic: str, told: Iterable[str]) -> bool:
         """Whether it removes the copy of a topic, if there is one; ``told`` are the filters that match it now."""
-        if topic in self.renewed:
-            return False
+        came = self.renewed.get(topic)
         if self.removes_all:
-            return True
-        return all(one in self.told_since for one in told) and not _is_below(topic, self.left)
+            return came is None
+        is_kept = any(self.told_since.get(one, 0) <= (came or 0) for one in told)
+        return not is_kept and not _is_below(topic, self.left)
 
 
 def _is_below(topic: str, topic_filters: dict[str, None]) -> bool:
@@ -120,7 +129,7 @@ class Copies:
         """A retained message has come, and is handed to the store behind what was handed to it before."""
         self._has_taken = True
         for sweep in self._sweeps:
-            sweep.renewed.add(topic)
+            sweep.take(topic)
 
     def note_kept(self, topic: str) -> None:
         """A retained message that has come is durable: its interest may have been withdrawn meanwhile."""
@@ -184,7 +193,7 @@ class Copies:
                     if sweep.removes(topic, self.told(topic)):
                         outdated.append(topic)
                 # One that has come while the others were looked at is behind this in the store, or not removed.
-                outdated = [topic for topic in outdated if topic not in sweep.renewed]
+                outdated = [topic for topic in outdated if sweep.removes(topic, self.told(topic))]
                 if outdated:
                     await self._log.submit([retained.ForgetCopies(self._publisher, outdated)])
                 if piece.end is not None:
