@@ -102,7 +102,8 @@ class Accepted(NamedTuple):
 class Connector:
     """Connects to the first of a route's servers that accepts it, and returns to an earlier one when it is back.
 
-    It speaks MQTT 5. Where the server refuses that, it speaks 3.1.1, and asks for MQTT 5 again after an hour.
+    It speaks MQTT 5. Where the server refuses that, it speaks 3.1.1, and asks for MQTT 5 again after an hour. A route
+    that receives messages, which it cannot over 3.1.1, asks each time.
 
     A server may have kept a session from a time before the route used another one. Packet identifiers of QoS 2 that it
     holds would swallow later messages, so on another server than the last one a session begins, and the server's former
@@ -136,7 +137,7 @@ class Connector:
         self._is_noted = False
         self._credentials = Credentials(config)
         self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
-        self._versions: defaultdict[Server, SpokenVersion] = defaultdict(SpokenVersion)
+        self._versions: defaultdict[Server, SpokenVersion] = defaultdict(lambda: SpokenVersion(needs_5=config.receives))
         self._last: tuple[Remote, Server] | None = None
         self._schedule = Schedule(config.windows)
         self._budget = Budget(config.bytes_per_day, waits=config.when_spent == "wait", name=config.name)

@@ -7,9 +7,14 @@ UNANSWERED_MOST = 2  # CONNECTs of MQTT 5 in a row that a server closes on, unti
 
 
 class SpokenVersion:
-    """What is known of one server. Times are the event loop's, in seconds."""
+    """What is known of one server. Times are the event loop's, in seconds.
 
-    def __init__(self) -> None:
+    Args:
+        needs_5: whether MQTT 3.1.1 is of no use to the route, so that each CONNECT is one of MQTT 5 first.
+    """
+
+    def __init__(self, *, needs_5: bool = False) -> None:
+        self._needs_5 = needs_5
         self._level = MQTT_5
         self._again_s = 0.0  # when MQTT 5 is tried again
         self._has_spoken_5 = False
@@ -17,7 +22,7 @@ class SpokenVersion:
 
     def tries_5(self, now_s: float) -> bool:
         """Whether the next CONNECT is one of MQTT 5."""
-        return self._level == MQTT_5 or now_s >= self._again_s
+        return self._needs_5 or self._level == MQTT_5 or now_s >= self._again_s
 
     def may_speak_3_1_1(self, *, says_so: bool) -> bool:
         """Notes that a CONNECT of MQTT 5 failed; returns whether one of 3.1.1 may be accepted.

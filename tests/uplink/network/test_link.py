@@ -11,6 +11,7 @@ from tests.uplink.network.sites import RULES, Site, message_to
 from tests.uplink.support import of_3_1_1
 from tools.lab.testing.client import Client
 from tools.lab.testing.mosquitto import mosquitto
+from tools.lab.testing.network_link import NetworkLink
 from wire.codec.packets import Connack
 from wire.errors import Closed
 from wire.properties import REASON_STRING
@@ -80,6 +81,25 @@ async def test_a_broker_of_mqtt_3_1_1_is_no_neighbour(tmp_path: Path) -> None:
                 await says(a, "MQTT 3.1.1")
                 device = await a.client("device")
                 assert (await device.publish("orders")).reason_code == 0x10  # no client is known to want it
+
+
+async def test_a_neighbour_that_closes_a_few_times_is_spoken_to_in_mqtt_5_as_soon_as_it_answers(tmp_path: Path) -> None:
+    """Over MQTT 3.1.1, which it would answer too, nothing can come down."""
+    a, m = Site(tmp_path, "a"), Site(tmp_path, "m")
+    connections: list[object] = []
+
+    def cut_some(connection: object, is_from_a: bool, data: bytes) -> None:
+        if is_from_a and connection not in connections:
+            connections.append(connection)
+            if len(connections) in (1, 2, 4):  # the third is one of MQTT 3.1.1
+                link.break_after(len(data))
+
+    link = NetworkLink("127.0.0.1", m.port, cut_some)
+    a.dial(link.port, "m")
+    async with a, m:
+        await link.open()
+        await a.linked()
+        await link.cut()
 
 
 async def test_a_gateway_that_is_named_like_this_one_is_no_neighbour(tmp_path: Path) -> None:
