@@ -221,12 +221,13 @@ class Intake:
         """Stores one message or many of QoS 1 or 2, and then answers their packet identifiers.
 
         ``masks`` are the identities with which they came over a link, empty for others. What is wanted by no consumer
-        here stays with its gateway, which may send it again: it is not stored, as a start would take it for known.
+        here is not stored and does not count as known: its gateway may send it again, for a consumer that is new here.
         """
         self.taken += len(identifiers)
-        code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
+        is_wanted = any(map(self._is_wanted, part.topics))
+        code = SUCCESS if is_wanted or self._publisher.is_broker else NO_MATCHING_SUBSCRIBERS
         work = self._services.publishing.publish(part, self._copies)
-        if masks and code == SUCCESS:
+        if masks and is_wanted:
             work += self._note_seen(masks)
         elif masks:
             work.remove(part)
@@ -256,12 +257,14 @@ class Intake:
         self._answers.accept(qos, identifiers, *work)
 
     def _is_wanted(self, topic: str) -> bool:
-        """Decides between SUCCESS and "no matching subscribers"; only a server may send the latter [section 3.4.2.1]. A
-        neighbour that sends what a summary asks for is not told: it would keep the message for a consumer.
+        """Whether a consumer here wants messages of a topic, or may. Without one the answer is "no matching
+        subscribers"; only a server may send that [section 3.4.2.1]. A neighbour that sends what a summary asks for is
+        not told: it would keep the message for a consumer.
 
         The takers are found now, so that they count for this client's slice and not for the commit.
         """
-        if self._services.log.audience.takers(topic) or self._publisher.is_broker:
+        takers = self._services.log.audience.takers(topic)
+        if takers if self._copies is None else any(self._publisher.client_id not in one.not_from for one in takers):
             return True
         is_in_summary = self._copies is not None and self._services.network.has_in_summary(topic)
         return is_in_summary or self._answers.protocol.protocol_level != MQTT_5
@@ -320,7 +323,8 @@ class Intake:
             return False
         if self._conditions is not None and any(map(self._conditions.concern, topics)):
             return False
-        if len(topics) > 1 and len(set(map(self._is_wanted, topics))) > 1:  # they get different answers
+        are_many = len(topics) > 1 and not self._publisher.is_broker
+        if are_many and len(set(map(self._is_wanted, topics))) > 1:  # they get different answers
             return False
         limits, owner, publisher = self._services.limits, self._publisher.holding.owner, self._publisher.client_id
         return all(limits.verdict(topic, owner, publisher) is Verdict.TAKE for topic in topics)

@@ -112,9 +112,7 @@ async def test_a_copy_goes_that_came_while_others_waited_to_be_looked_for(tmp_pa
         b.copies.close()
 
 
-async def test_copies_are_the_retained_messages_of_the_interest_however_that_changes(
-    tmp_path: Path, seed: int
-) -> None:
+async def test_copies_are_the_retained_messages_of_the_interest_however_that_changes(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     async with opened(tmp_path) as log:
         b = Neighbour(log)

@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 
 from tests.gateway.support import until
-from tests.uplink.network.sites import Site, message_to, next_of
+from tests.support.scripted_broker import scripted_broker
+from tests.uplink.network.sites import Site, all_to, message_to, next_of
 from tests.uplink.network.test_chain import chain
 from tests.uplink.network.test_modes import PASSIVE, pair, state_of
 from tools.lab.testing.client import Client
 from tools.lab.testing.mosquitto import mosquitto
-from wire.codec.packets import Unsuback
+from wire.codec.packets import Puback, Publish, Suback, Unsuback
+from wire.identity import IDENTITY_PROPERTY
+from wire.properties import USER_PROPERTY
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, SUCCESS
 
+IDENTIFIED = {USER_PROPERTY: [(IDENTITY_PROPERTY, "00000007/1/device")]}
 DURABLE = {"session_expiry_s": 1000, "clean_start": False}
 
 
@@ -281,3 +286,45 @@ async def test_a_copy_whose_unsubscribe_was_lost_comes_again_after_a_restart_tha
         await link.open()
         await m.keeps({"t": b"1"})
     await link.cut()
+
+
+async def answer(client: Client, kind: type[Puback | Suback]) -> Puback | Suback:
+    """Returns the next answer of a kind; the messages before it are left unacknowledged."""
+    while not isinstance(event := await client.event(), kind):
+        pass
+    return event
+
+
+async def test_what_no_other_than_its_own_neighbour_wants_is_not_stored_and_comes_once_to_a_client_that_wants_it(
+    tmp_path: Path,
+) -> None:
+    async with Site(tmp_path, "m") as m:
+        link = await m.client("link", user_properties=[("hf-link", '{"name":"a"}')])
+        link.protocol.subscribe([("#", 1)])
+        link.flush()
+        await answer(link, Suback)
+        codes = []
+        for subscribers in range(2):
+            if subscribers:
+                reader = await m.client("reader", "t")
+            link.protocol.publish("t", b"1", qos=1, retain=True, properties=IDENTIFIED)
+            link.flush()
+            codes.append((await answer(link, Puback)).reason_code)
+        assert codes == [NO_MATCHING_SUBSCRIBERS, SUCCESS]
+        assert [packet.payload for packet in await all_to(reader)] == [b"1"]
+        await m.keeps({"t": b"1"})
+
+
+async def test_a_message_that_comes_down_and_that_nobody_wants_here_is_not_stored(tmp_path: Path) -> None:
+    """A client that subscribes right then would get it, and once more with the retained messages."""
+    command = Publish("t", b"1", 1, retain=True, properties=IDENTIFIED)
+    async with scripted_broker(commands=[command]) as broker:
+        b = Site(tmp_path, "b")
+        b.dial(broker.port, None, subscribe=["t"])
+        async with b:
+            await until(lambda: broker.pubacks, "the message is acknowledged")
+            assert b.broker.log.head == 0
+            reader = await b.client("reader")
+            reader.protocol.subscribe([("t", 1)])
+            reader.flush()
+            assert [(packet.payload, packet.retain) for packet in [await message_to(reader)]] == [(b"1", True)]
