@@ -130,7 +130,7 @@ class ListeningEnd:
         self._subscribers = services.subscribers
         self._copies = services.copies.of(session.client_id)
         self._copies.go_with_connection = self.mode == "active-passive"
-        self._copies.told = lambda topic: services.network.interest.told_of(topic, link.side)
+        self._copies.told = lambda topic: services.network.told_of(topic, link.side)
         self._network = services.network
         self._session = session
         self._accepted = accepted

@@ -91,10 +91,10 @@ class Interest:
         return changes
 
     def related(self, topic_filter: str, side: Side) -> Iterator[tuple[str, bool]]:
-        """Yields the filters that a side wants and that cover a filter (True), or are covered by it (False)."""
+        """Yields the filters that a side wants and that cover a filter (True), then all that overlap it (False)."""
         for found, is_covering in (
             (self._wanted.covering(topic_filter), True),
-            (self._wanted.covered(topic_filter), False),
+            (self._wanted.overlapping(topic_filter), False),
         ):
             for other, wanted in found:
                 if any(one == side for one, _ in wanted.sides):

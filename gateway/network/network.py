@@ -8,7 +8,7 @@ answer. Changes that come together, as those of one SUBSCRIBE, are told together
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -121,7 +121,7 @@ class Network:
         self, topic_filter: str, side: Side, present: Mapping[str, Subscription], position: int, head: int
     ) -> tuple[int, tuple[tuple[str, int], ...]]:
         """Returns ``since`` and ``earlier`` of a new subscription of a link: it may replace others for which messages
-        wait, since a filter is no longer told when another one covers it.
+        wait, since a filter is no longer told when another one covers it, and is told again without that one.
 
         Args:
             topic_filter: the filter.
@@ -162,6 +162,12 @@ class Network:
                     end.tell(changes)
                 except Exception:
                     logger.exception("network: unexpected failure of %s, the other links go on", end.name)
+
+    def told_of(self, topic: str, side: Side) -> Iterator[str]:
+        """Yields the filters that a side has been told and that match a topic name; what has changed is told first."""
+        if self._changes:
+            self.tell()
+        return self.interest.told_of(topic, side)
 
     def expected(self) -> list[NeighbourConfig]:
         """Returns the settings of the neighbours that the configuration names and that dial this gateway."""

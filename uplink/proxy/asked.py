@@ -149,7 +149,7 @@ class AskedInterest:
         if self._cover is not None:
             return self._cover.of(topic)
         always = (one for one in self._always if matches(one, topic))
-        return chain(self._network.interest.told_of(topic, self._side), always)
+        return chain(self._network.told_of(topic, self._side), always)
 
     def _wanted(self) -> dict[str, None]:
         return self._always | dict.fromkeys(self._network.interest.told_to(self._side))

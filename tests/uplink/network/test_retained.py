@@ -7,7 +7,7 @@ import pytest
 
 from tests.gateway.support import until
 from tests.support.scripted_broker import scripted_broker
-from tests.uplink.network.sites import Site, all_to, message_to, next_of
+from tests.uplink.network.sites import Kind, Site, all_to, message_to, next_of
 from tests.uplink.network.test_chain import chain
 from tests.uplink.network.test_modes import PASSIVE, pair, state_of
 from tools.lab.testing.client import Client
@@ -288,7 +288,7 @@ async def test_a_copy_whose_unsubscribe_was_lost_comes_again_after_a_restart_tha
     await link.cut()
 
 
-async def answer(client: Client, kind: type[Puback | Suback]) -> Puback | Suback:
+async def answer(client: Client, kind: type[Kind]) -> Kind:
     """Returns the next answer of a kind; the messages before it are left unacknowledged."""
     while not isinstance(event := await client.event(), kind):
         pass
@@ -315,7 +315,7 @@ async def test_what_no_other_than_its_own_neighbour_wants_is_not_stored_and_come
         await m.keeps({"t": b"1"})
 
 
-async def test_a_message_that_comes_down_and_that_nobody_wants_here_is_not_stored(tmp_path: Path) -> None:
+async def test_a_message_that_comes_down_and_that_no_consumer_here_wants_is_not_stored(tmp_path: Path) -> None:
     """A client that subscribes right then would get it, and once more with the retained messages."""
     command = Publish("t", b"1", 1, retain=True, properties=IDENTIFIED)
     async with scripted_broker(commands=[command]) as broker:
