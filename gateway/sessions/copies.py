@@ -20,70 +20,73 @@ import sqlite3
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 
+from gateway.filters.filter_tree import FilterTree
 from gateway.loop.pace import Slice
 from gateway.store import MessageLog, retained
 from wire.topics import matches
 
 AT_ONCE = 100  # filters in one search
 FILTERS_MAX = 1000  # of a sweep; beyond it all copies are looked at
+TIMES_MAX = 8  # in which a filter was told during a sweep; a copy that an earlier one has kept comes anew
 
 logger = logging.getLogger(__name__)
 
 
 class _Sweep:
-    """Looks for copies below withdrawn filters.
+    """Looks for copies below withdrawn filters, and removes the ones that no filter has kept all the time.
 
-    A filter that is told keeps the copies that came while it was told, and no copy that was there before. So
-    ``told_since`` has the filters that were told after the sweep was asked for, and ``renewed`` the topics of messages
-    that came after it, each with how often the filters had changed by then. ``left`` are filters that it found told
-    and that were withdrawn since: what is below them is left to the sweep for these, as a filter that was told
-    together with that keeps a copy. ``removes_all``: whatever is told, the copies that were there before go.
+    Times count how often filters have changed since it was asked for. A copy was there at 0, or came later. The filters
+    that matched its topic then keep it until they are withdrawn, and so does each filter that was told by that time.
+    ``removes_all``: whatever is told, the copies that were there go.
     """
 
     def __init__(self, topic_filters: Iterable[str], *, removes_all: bool = False) -> None:
         self.topic_filters = dict.fromkeys(topic_filters)
         self.removes_all = removes_all
-        self.told_since: dict[str, int] = {}
-        self.left: dict[str, None] = {}
-        self.renewed: dict[str, int] = {}
         self.is_done = asyncio.Event()
-        self._changes = 0
+        self._now = 0
+        self._came: dict[str, int] = {}  # topics of messages
+        self._told: dict[str, int] = {}  # filters that are new
+        self._withdrawn: FilterTree[tuple[tuple[int, int], ...]] = FilterTree()  # since when, until when
 
     def join(self, topic_filters: Iterable[str]) -> None:
         """Looks below other withdrawn filters as well; it has not begun yet."""
-        for topic_filter in topic_filters:
-            self.topic_filters[topic_filter] = None
-            self.left.pop(topic_filter, None)
+        self.topic_filters.update(dict.fromkeys(topic_filters))
         if len(self.topic_filters) > FILTERS_MAX:
             self.topic_filters = {retained.EVERY_TOPIC: None}
 
     def is_below(self, topic: str) -> bool:
         """Whether it looks at a topic."""
-        return retained.EVERY_TOPIC in self.topic_filters or _is_below(topic, self.topic_filters)
+        below = self.topic_filters
+        if topic in below or retained.EVERY_TOPIC in below:
+            return True
+        return any(matches(one, topic) for one in below if "+" in one or "#" in one)
 
     def tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
         """Filters have been told, and others withdrawn."""
-        self._changes += 1
-        self.left.update((one, None) for one in removed if one not in self.told_since)
-        self.told_since.update(dict.fromkeys(added, self._changes))
+        self._now += 1
+        for topic_filter in removed:
+            before = self._withdrawn.get(topic_filter) or ()
+            times = self._told.pop(topic_filter, 0), self._now
+            self._withdrawn.put(topic_filter, (*before, times)[-TIMES_MAX:])
+        self._told.update(dict.fromkeys(added, self._now))
 
     def take(self, topic: str) -> None:
         """A message has come."""
-        self.renewed[topic] = self._changes
+        self._came[topic] = self._now
 
     def removes(self, topic: str, told: Iterable[str]) -> bool:
         """Whether it removes the copy of a topic, if there is one; ``told`` are the filters that match it now."""
-        came = self.renewed.get(topic)
         if self.removes_all:
-            return came is None
-        is_kept = any(self.told_since.get(one, 0) <= (came or 0) for one in told)
-        return not is_kept and not _is_below(topic, self.left)
-
-
-def _is_below(topic: str, topic_filters: dict[str, None]) -> bool:
-    return topic in topic_filters or any(matches(one, topic) for one in topic_filters if "+" in one or "#" in one)
+            return topic not in self._came
+        kept_until = self._came.get(topic, 0)
+        told_since = min((self._told.get(one, 0) for one in told), default=sys.maxsize)
+        for since, until in sorted(chain.from_iterable(times for _, times in self._withdrawn.match(topic))):
+            if since <= kept_until < until:
+                kept_until = until
+        return told_since > kept_until
 
 
 class Copies:
