@@ -69,7 +69,7 @@ def delta_jars(java: Java, cache: Path) -> list[Path]:
 def s3_jars(java: Java, cache: Path) -> list[Path]:
     """Returns the jars by which Spark reads URLs of S3, and fetches them if need be. Raises JarsMissing.
 
-    They are the parts of Amazon's SDK that s3a uses. The bundle that Hadoop names has 600 MB, these have 12.
+    They are the parts of Amazon's SDK that s3a uses. The bundle that Hadoop names has 600 MB, these have 13.
     """
     (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     hadoop = client.stem.rpartition("-")[2]

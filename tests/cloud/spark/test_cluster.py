@@ -16,20 +16,35 @@ from pyspark.sql import SparkSession
 from cloud.spark.java import find_java, make_java_home
 from tests.cloud.lake import Lake
 from tests.cloud.messages import land, row
+from tests.house.repository import ROOT
 from tools.cli.paths import cache_directory
 
 HOST = "127.0.0.1"
 DEPLOY = "org.apache.spark.deploy"
+HOME = Path(pyspark.__file__).parent
+
+
+SUBMITTED = """
+import sys
+from cloud import ingest, open_session
+
+spark = open_session()
+print(spark.sparkContext.master, spark.sparkContext.uiWebUrl is not None, ingest(spark, *sys.argv[1:]).new)
+"""
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment in which Spark's programs start, and import what this one imports."""
+    java_home = make_java_home(find_java(), cache_directory())
+    ours = {"JAVA_HOME": str(java_home), "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": HOST}
+    return {**os.environ, **ours, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
 
 
 @contextmanager
 def started(said: str, *arguments: str) -> Iterator[str]:
     """Runs a part of Spark; yields what the pattern `said` finds in its log."""
-    home = Path(pyspark.__file__).parent
-    java_home = make_java_home(find_java(), cache_directory())
-    environment = {**os.environ, "JAVA_HOME": str(java_home), "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST}
-    command = [str(home / "bin" / "spark-class"), *arguments]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    command = [str(HOME / "bin" / "spark-class"), *arguments]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             found = next(filter(None, (re.search(said, line) for line in process.stderr)), None)
@@ -65,3 +80,20 @@ def test_two_workers_take_in_landing_files(spark: SparkSession, landing: Path, f
     assert (report["rows_in"], report["new"], report["duplicates"], report["readings"]) == (99, 89, 10, 178)
     Lake(spark, landing, folder).check([*first, *second])
     assert len(list((folder / "bronze_messages").rglob("*.parquet"))) == 2
+
+
+@pytest.mark.long
+def test_program_of_spark_submit_keeps_its_master_and_settings(
+    landing: Path, folder: Path, master: str, tmp_path: Path
+) -> None:
+    land(landing, [row(1), row(2)])
+    program = tmp_path / "program.py"
+    program.write_text(SUBMITTED)
+    given = {"spark.ui.enabled": "true", "spark.executor.memory": "512m", "spark.executor.cores": "1"}
+    options = [word for key, value in given.items() for word in ("--conf", f"{key}={value}")]
+    command = [str(HOME / "bin" / "spark-submit"), "--master", master, *options, str(program)]
+    done = subprocess.run(
+        [*command, str(landing), str(folder)], env=environment(), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{master} True 2"
