@@ -18,14 +18,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import functions as F
 
 from cloud.job.births import find_births
 from cloud.job.landed import read_landing_file
 from cloud.job.part import Decoder, Done, Part, Verdicts, run_batches
-from cloud.job.plan import Again, Plan, SetAside
+from cloud.job.plan import Again, Plan, SetAside, read_manifests
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval
-from cloud.landing.manifest import Manifest, ManifestError, list_intervals
+from cloud.landing.manifest import Manifest, ManifestError, by_stream
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
 from cloud.tables.data_file import DataFile
@@ -86,13 +87,16 @@ def carry_out(
 
     Raises FilesRefused, ProofFailed and OSError.
     """
-    earlier = ledger.load(tables, plan.files, plan.batch)
+    manifests, refused = read_manifests(plan, landing)
+    if refused:
+        raise FilesRefused(refused)
+    earlier = ledger.load(tables, manifests, plan.batch)
     known = ledger.known_intervals(earlier)
-    new = ledger.new_intervals(plan.files, known)
-    suspects = ledger.find_suspects(plan.files, known)
-    verdicts = _judge(plan, landing, tables, suspects, earlier) if suspects else {}
-    decoder = partial(decode, own=own, births=find_births(plan, landing, tables, verdicts))
-    done = run_parts(tables, _divide(plan, landing, tables), verdicts, decoder)
+    new = ledger.new_intervals(manifests, known)
+    suspects = ledger.find_suspects(manifests, known)
+    verdicts = _judge(plan.batch, manifests, landing, tables, suspects, earlier) if suspects else {}
+    decoder = partial(decode, own=own, births=find_births(plan, manifests, landing, tables, verdicts))
+    done = run_parts(tables, _divide(plan, manifests, landing, tables), verdicts, decoder)
     counts = count(done)
     files = {table: [file for one in done for file in one.files.get(table.name, [])] for table in DATA_TABLES}
     try:
@@ -100,7 +104,7 @@ def carry_out(
             raise FilesRefused(refused)
         if failure := next((one.failure for one in done if one.failure), None):
             raise OSError(failure)
-        prove(plan, counts, new, tables, files)
+        prove(plan, counts, done, new, tables, files)
     except (FilesRefused, OSError, ProofFailed):
         for table, written in files.items():
             for file in written:
@@ -116,10 +120,12 @@ def count(done: Iterable[Done]) -> Counts:
     return Counts(*map(sum, zip(*found, strict=True)))
 
 
-def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Table, list[DataFile]]) -> None:
+def prove(
+    plan: Plan, counts: Counts, done: list[Done], new: Known, tables: Tables, files: dict[Table, list[DataFile]]
+) -> None:
     """Raises ProofFailed unless the manifests' rows are the rows found, and the written rows those for the ledger.
 
-    The identities that were written are read again from the files.
+    The tasks have read the identities that they wrote again from the files.
     """
     rows_in = plan.rows
     if rows_in != counts.new + counts.duplicates + counts.quarantined:
@@ -127,15 +133,14 @@ def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Ta
             f"batch {plan.batch}: {rows_in} rows in, but {counts.new} new + {counts.duplicates} duplicates "
             f"+ {counts.quarantined} quarantined"
         )
-    written = [_read(tables, BRONZE_MESSAGES, file, IDENTITY) for file in files[BRONZE_MESSAGES]]
-    found = list_intervals(pa.concat_tables(written)) if written else []
-    expected = sorted((*stream, lo, hi) for stream, spans in new.items() for lo, hi in spans)
-    rows = sum(table.num_rows for table in written)
+    found = [span for one in done for span in one.written]
+    rows, written = sum(file.rows for file in files[BRONZE_MESSAGES]), sum(hi - lo + 1 for *_, lo, hi in found)
     gained = sum(map(intervals.count, new.values()))
-    if rows != gained or found != expected:
+    streams = {stream: intervals.merge(spans) for stream, spans in by_stream(found).items()}
+    if rows != gained or written != gained or streams != new:
         raise ProofFailed(
-            f"batch {plan.batch}: the manifests bring {gained} new identities in {len(expected)} intervals, "
-            f"{rows} rows in {len(found)} intervals were written"
+            f"batch {plan.batch}: the manifests bring {gained} new identities in {sum(map(len, new.values()))} "
+            f"intervals, {rows} rows in {len(found)} intervals were written"
         )
     expected_rows = {
         BRONZE_MESSAGES: 0 if plan.again else counts.new + counts.undecodable,
@@ -151,14 +156,13 @@ def prove(plan: Plan, counts: Counts, new: Known, tables: Tables, files: dict[Ta
 
 def _prove_decoded(plan: Plan, tables: Tables, files: dict[Table, list[DataFile]]) -> None:
     """Raises ProofFailed unless the new readings are of messages that this batch has decoded, each message once."""
-    decoded, read = (
-        [_read(tables, table, file, IDENTITY) for file in files[table]] for table in (QUARANTINE, READINGS)
-    )
-    messages = pa.concat_tables(decoded).group_by(IDENTITY).aggregate([([], "count_all")]) if decoded else None
-    if messages is not None and pc.max(messages["count_all"]).as_py() > 1:
-        raise ProofFailed(f"batch {plan.batch}: a message is in quarantine twice")
-    if read and (messages is None or pa.concat_tables(read).join(messages, IDENTITY, join_type="left anti").num_rows):
-        raise ProofFailed(f"batch {plan.batch}: a reading is of a message that was not in quarantine")
+    decoded, read = (tables.frame(table, IDENTITY, files[table]) for table in (QUARANTINE, READINGS))
+    every = decoded.withColumn("decoded", F.lit(1)).union(read.withColumn("decoded", F.lit(0)))
+    counted = every.groupBy(IDENTITY).agg(F.sum("decoded").alias("decoded"))
+    for row in counted.where("decoded <> 1").take(1):
+        raise ProofFailed(
+            f"batch {plan.batch}: {row.origin} {row.epoch} {row.seq} has left quarantine {row.decoded} times, not once"
+        )
 
 
 def run_parts(tables: Tables, parts: list[Part], verdicts: Verdicts, decoder: Decoder = decode) -> list[Done]:
@@ -168,13 +172,13 @@ def run_parts(tables: Tables, parts: list[Part], verdicts: Verdicts, decoder: De
     return [msgspec.json.decode(row.done, type=Done) for row in rows]
 
 
-def _divide(plan: Plan, landing: Storage, tables: Tables) -> list[Part]:
+def _divide(plan: Plan, manifests: list[Manifest], landing: Storage, tables: Tables) -> list[Part]:
     """Returns the plan's files in parts of about the same size: for each core at least one, with enough files."""
     cores = tables.spark.sparkContext.defaultParallelism
     size = min(PART_ROWS, -(-plan.rows // cores))
     parts: list[tuple[list[Manifest], list[str]]] = [([], [])]
     rows = 0
-    every: list[Manifest | Again] = [*plan.files, *plan.again]
+    every: list[Manifest | Again] = [*manifests, *plan.again]
     for file in every:
         if rows and rows + file.rows // 2 > size:
             parts.append(([], []))
@@ -187,7 +191,14 @@ def _divide(plan: Plan, landing: Storage, tables: Tables) -> list[Part]:
     return [Part(plan.batch, plan.planned_ms, str(landing.place), str(tables.folder), *files) for files in parts]
 
 
-def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect], earlier: pa.Table) -> Verdicts:
+def _judge(
+    batch: int,
+    manifests: list[Manifest],
+    landing: Storage,
+    tables: Tables,
+    suspects: list[Suspect],
+    earlier: pa.Table,
+) -> Verdicts:
     """Returns the verdicts of the rows whose identity came before, or more than once. Raises FilesRefused.
 
     earlier: the ledger's rows, from before the batch.
@@ -196,7 +207,7 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
     places: list[tuple[str, np.ndarray]] = []
     known = []
     refused = []
-    for described in ledger.files_with(sorted(plan.files, key=lambda one: one.file), suspects):
+    for described in ledger.files_with(sorted(manifests, key=lambda one: one.file), suspects):
         try:
             rows = read_landing_file(described, landing).select([*IDENTITY, *CONTENT])
         except ManifestError as error:
@@ -210,7 +221,7 @@ def _judge(plan: Plan, landing: Storage, tables: Tables, suspects: list[Suspect]
     if refused:
         raise FilesRefused(refused)
     stored = _stored(tables, BRONZE_MESSAGES, suspects, ledger.batches_of(tables, earlier, suspects))
-    conflicts = _stored(tables, QUARANTINE, suspects, [(0, plan.batch - 1)])
+    conflicts = _stored(tables, QUARANTINE, suspects, [(0, batch - 1)])
     verdicts = classify(pa.concat_tables(doubtful), np.concatenate(known), stored, conflicts)
     ends = np.cumsum([len(found) for _, found in places])
     by_file = zip(places, np.split(verdicts, ends[:-1]), strict=True)

@@ -1,6 +1,6 @@
 """The births of Sparkplug B that explain the messages of a batch: those in earlier batches and in the batch itself."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from cloud.job.landed import read_landing_file
 from cloud.job.part import Verdicts
 from cloud.job.plan import Plan
-from cloud.landing.manifest import ManifestError
+from cloud.landing.manifest import Manifest, ManifestError
 from cloud.storage.storage import Storage, StoreError
 from cloud.tables.data_file import read_columns
 from cloud.tables.schema import BRONZE_MESSAGES, QUARANTINE
@@ -18,12 +18,14 @@ from cloud.transforms.record import PAYLOAD_MAX
 from cloud.transforms.sparkplug import Births, birth_topic
 
 
-def find_births(plan: Plan, landing: Storage, tables: Tables, verdicts: Verdicts) -> Births | None:
+def find_births(
+    plan: Plan, manifests: list[Manifest], landing: Storage, tables: Tables, verdicts: Verdicts
+) -> Births | None:
     """Returns the births of all nodes and devices that the plan's messages are about; None without such messages.
 
     A file that is not what its manifest says has no births here. The task that takes it in refuses it.
     """
-    topics = {described.file: _topics(landing, described.file) for described in plan.files}
+    topics = {described.file: _topics(landing, described.file) for described in manifests}
     every = set().union(*topics.values(), *(_topics(tables.of(QUARANTINE), one.file) for one in plan.again))
     births = {birth for topic in every if (birth := birth_topic(topic)) is not None}
     if not births:
@@ -33,7 +35,7 @@ def find_births(plan: Plan, landing: Storage, tables: Tables, verdicts: Verdicts
     small = pc.binary_length(pc.field("payload")) <= PAYLOAD_MAX
     condition = pc.field("topic").isin(wanted) & (pc.field("batch") < plan.batch) & small
     found = [tables.rows(BRONZE_MESSAGES, ["topic", "payload"], condition)]
-    with_births = Plan(plan.batch, plan.planned_ms, [one for one in plan.files if births & topics[one.file]])
+    with_births = (one for one in manifests if births & topics[one.file])
     found += _new_rows(with_births, landing, verdicts, wanted)
     return Births(
         (topic, payload)
@@ -55,9 +57,11 @@ def _topics(folder: Storage, file: str) -> set[str]:
     return {topic for chunk in column.chunks for topic in chunk.dictionary.to_pylist() if topic is not None}
 
 
-def _new_rows(plan: Plan, landing: Storage, verdicts: Verdicts, topics: pa.Array) -> Iterator[pa.Table]:
+def _new_rows(
+    manifests: Iterable[Manifest], landing: Storage, verdicts: Verdicts, topics: pa.Array
+) -> Iterator[pa.Table]:
     """Yields topic and payload of the messages with new identities and these topics, of each sound file."""
-    for described in plan.files:
+    for described in manifests:
         try:
             rows = read_landing_file(described, landing).select(["topic", "payload"])
         except ManifestError:

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cloud.landing.file import SCHEMA
-from cloud.landing.manifest import Manifest, ManifestError, list_intervals
+from cloud.landing.manifest import LandingFile, Manifest, ManifestError, list_intervals
 from cloud.storage.storage import Storage, StoreError
 
 _VIA = "via"
 """The column that files of version 0.1.0 lack."""
 
 
-def check_size(described: Manifest, folder: Storage) -> None:
+def check_size(described: LandingFile, folder: Storage) -> None:
     """Raises ManifestError unless the landing file is there and has the size that its manifest says.
 
     Raises StoreError when the object store cannot say.

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cloud.job.landed import read_landing_file
 from cloud.job.links import find_links, has_links
-from cloud.landing.manifest import Manifest, ManifestError
+from cloud.landing.manifest import Manifest, ManifestError, list_intervals
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.data_file import DataFile, DataFileWriter, read_columns
@@ -31,7 +31,7 @@ from cloud.tables.schema import (
     STATEMENT_TABLES,
     Table,
 )
-from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Numbers
+from cloud.transforms.classify import CONFLICT, DUPLICATE, IDENTITY, NEW, Numbers
 from cloud.transforms.rows import CONFLICT as CONFLICT_KIND
 from cloud.transforms.rows import (
     CONFLICT_REASON,
@@ -72,10 +72,12 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct):
-    """What a task did. `files` has the data files by table. `refused` has the landing files that do not prove, with the
-    reason: then nothing was written. `failure` says why the task could not write."""
+    """What a task did. `files` has the data files by table, and `written` the identities in the file of
+    `bronze_messages` as they were read again: (origin, epoch, lo, hi). `refused` has the landing files that do not
+    prove, with the reason: then nothing was written. `failure` says why the task could not write."""
 
     files: dict[str, list[DataFile]] = {}
+    written: list[tuple[str, int, int, int]] = []
     new: int = 0
     duplicates: int = 0
     undecodable: int = 0
@@ -104,6 +106,9 @@ def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
         for file in part.again:
             _take_again(read_undecodable(tables.child(QUARANTINE.name), file), part, work, done)
         done.files = {} if done.refused else work.close()
+        for written in done.files.get(BRONZE_MESSAGES.name, []):
+            rows = read_columns(tables.child(BRONZE_MESSAGES.name), written.place, IDENTITY)
+            done.written += list_intervals(rows.set_column(1, "epoch", read_epochs(rows["epoch"])))
     except OSError as error:
         done.failure = f"{error.strerror}: {error.filename or tables}" if error.strerror else str(error)
     finally:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cloud.job.landed import check_size, read_landing_file
 from cloud.landing import manifest
 from cloud.landing.file import parse_stem
-from cloud.landing.manifest import Manifest, ManifestError
+from cloud.landing.manifest import LandingFile, Manifest, ManifestError
 from cloud.storage.storage import Storage, StoreError
 
 ROWS_MAX = 1_000_000
@@ -34,12 +34,13 @@ class Again(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A batch: its number, when it was planned (Unix time, ms), and its landing files, or what is decoded again.
 
-    `decoders` names the decoders that it begins with. A batch never goes on with others.
+    It lacks the intervals of the files, so that a job has those of one batch alone in its memory. `decoders` names the
+    decoders that it begins with. A batch never goes on with others.
     """
 
     batch: int
     planned_ms: int
-    files: list[Manifest]
+    files: list[LandingFile]
     decoders: str = ""
     again: list[Again] = []
 
@@ -49,7 +50,7 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(described.rows for described in self.files) + sum(one.rows for one in self.again)
 
 
-_Sized = TypeVar("_Sized", Manifest, Again)
+_Sized = TypeVar("_Sized", LandingFile, Again)
 
 
 class SetAside(NamedTuple):
@@ -66,22 +67,39 @@ def list_landed(landing: Storage) -> list[str]:
     ]
 
 
-def choose(landing: Storage, files: Iterable[str], doubted: Collection[str]) -> tuple[list[Manifest], list[SetAside]]:
+def choose(
+    landing: Storage, files: Iterable[str], doubted: Collection[str]
+) -> tuple[list[LandingFile], list[SetAside]]:
     """Returns those of the files that can be planned, in the order of their landing, and the others.
 
     `doubted` are set aside by an earlier run: they are read whole now. The others are proved by the batch.
     """
-    sound: list[Manifest] = []
+    sound: list[LandingFile] = []
     aside: list[SetAside] = []
     for file in sorted(files):
         try:
             described = manifest.load_manifest(landing, file.removesuffix(".parquet"))
             check = read_landing_file if file in doubted else check_size
             check(described, landing)
-            sound.append(described)
+            sound.append(described.of_file)
         except ManifestError as error:
             aside.append(SetAside(file, str(error)))
     return sorted(sound, key=lambda described: (described.lander, described.number)), aside
+
+
+def read_manifests(plan: Plan, landing: Storage) -> tuple[list[Manifest], list[SetAside]]:
+    """Returns the manifests of a plan's files, and the files that have others now, or none."""
+    found: list[Manifest] = []
+    aside: list[SetAside] = []
+    for file in plan.files:
+        try:
+            described = manifest.load_manifest(landing, file.file.removesuffix(".parquet"))
+            if described.of_file != file:
+                raise ManifestError("the manifest has changed since the batch was planned")
+            found.append(described)
+        except ManifestError as error:
+            aside.append(SetAside(file.file, str(error)))
+    return found, aside
 
 
 def next_files(files: Sequence[_Sized]) -> list[_Sized]:

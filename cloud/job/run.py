@@ -19,10 +19,9 @@ from pyspark.sql import SparkSession
 
 from cloud.job import batch
 from cloud.job.batch import FilesRefused
-from cloud.job.landed import read_landing_file
 from cloud.job.lock import Hold, only_job
 from cloud.job.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
-from cloud.landing.manifest import Manifest, ManifestError
+from cloud.landing.manifest import LandingFile
 from cloud.spark.session import generated_code, open_session
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
@@ -221,11 +220,6 @@ class _Job:
         """Returns the plan of an interrupted batch. Where it cannot be carried out, the checkpoint is made anew."""
         plan = self._checkpoint.pending()
         here = {file.place for file in self._tables.files(QUARANTINE)}
-        try:
-            for described in plan.files if plan else []:
-                read_landing_file(described, self._landing)
-        except ManifestError:
-            plan = None
         if plan and plan.decoders == self._decoders and here.issuperset(one.file for one in plan.again):
             return plan
         if self._checkpoint.pending():
@@ -299,7 +293,7 @@ class _Job:
 
         self._tables.delete(QUARANTINE, columns, leaves, lambda _: True)
 
-    def _plan(self, files: list[Manifest] | None = None, again: list[Again] | None = None) -> Plan:
+    def _plan(self, files: list[LandingFile] | None = None, again: list[Again] | None = None) -> Plan:
         """Returns the plan of the next batch, which is on the disk then."""
         plan = Plan(self._next, time.time_ns() // 1_000_000, files or [], self._decoders, again or [])
         self._checkpoint.write(plan)
@@ -355,5 +349,5 @@ class _Job:
             self._tables.append_values(LANDING_FILES, rows, None)
 
 
-def _without(files: list[Manifest], names: set[str]) -> list[Manifest]:
+def _without(files: list[LandingFile], names: set[str]) -> list[LandingFile]:
     return [described for described in files if described.file not in names]

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from cloud.landing.file import FileNumber, parse_stem
-from cloud.landing.intervals import Intervals, find_runs
+from cloud.landing.intervals import Interval, Intervals, find_runs
 from cloud.storage.local import LocalStorage
 from cloud.storage.storage import Storage, StoreError
 
@@ -41,11 +41,8 @@ class OwnNumbers(msgspec.Struct, frozen=True):
     packets: list[tuple[int, int, int]]
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """The fields of the JSON file. `intervals` are (origin, epoch, lo, hi), sorted and disjoint.
-
-    `own` is None in files of landers that did not keep their numbers.
-    """
+class LandingFile(msgspec.Struct, frozen=True):
+    """What a manifest says of its file, without its messages: whose it is, its size, and the SHA-256 of its bytes."""
 
     format: int
     file: str
@@ -55,15 +52,35 @@ class Manifest(msgspec.Struct, frozen=True):
     rows: int
     bytes: int
     sha256: str
+
+
+class Manifest(LandingFile, frozen=True):
+    """The fields of the JSON file. `intervals` are (origin, epoch, lo, hi), sorted and disjoint.
+
+    `own` is None in files of landers that did not keep their numbers.
+    """
+
     intervals: list[tuple[str, int, int, int]]
     own: OwnNumbers | None = None
 
+    @property
+    def of_file(self) -> LandingFile:
+        """What it says of the file."""
+        return LandingFile(
+            self.format, self.file, self.lander, self.boot, self.number, self.rows, self.bytes, self.sha256
+        )
+
     def streams(self) -> dict[Stream, Intervals]:
         """Returns the intervals of each stream in the file."""
-        streams: dict[Stream, Intervals] = defaultdict(list)
-        for origin, epoch, lo, hi in self.intervals:
-            streams[origin, epoch].append((lo, hi))
-        return dict(streams)
+        return by_stream(self.intervals)
+
+
+def by_stream(spans: Iterable[tuple[str, int, int, int]]) -> dict[Stream, list[Interval]]:
+    """Returns the intervals of each stream, in their order."""
+    streams: dict[Stream, list[Interval]] = defaultdict(list)
+    for origin, epoch, lo, hi in spans:
+        streams[origin, epoch].append((lo, hi))
+    return dict(streams)
 
 
 def describe(name: FileNumber, rows: pa.Table, content: bytes, own: OwnNumbers) -> Manifest:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval, Intervals
-from cloud.landing.manifest import Manifest, Stream
+from cloud.landing.manifest import Manifest, Stream, by_stream
 from cloud.tables.data_file import write_rows
 from cloud.tables.schema import ARRIVALS, CROSSINGS, LEDGER, LINKS, Table
 from cloud.tables.tables import Tables
@@ -193,10 +193,6 @@ def _number_streams(rows: pa.Table, same: Sequence[str]) -> np.ndarray:
     return np.cumsum(changes)
 
 
-def _landed(manifests: Sequence[Manifest]) -> dict[Stream, list[Interval]]:
+def _landed(manifests: Iterable[Manifest]) -> dict[Stream, list[Interval]]:
     """Returns the intervals of all files together. They may overlap and are in no order."""
-    landed: dict[Stream, list[Interval]] = defaultdict(list)
-    for manifest in manifests:
-        for stream, spans in manifest.streams().items():
-            landed[stream] += spans
-    return landed
+    return by_stream(interval for manifest in manifests for interval in manifest.intervals)

@@ -35,6 +35,8 @@ JOBS = "_job"
 _SMALL_FILES = 32
 _SMALL_ROWS = 100_000
 _FRAME_ROWS = 20_000
+_TASK_BYTES = 16 << 20
+"""About how many bytes of data files a task of Spark reads, unless a single file has more."""
 
 
 class NoTables(Exception):
@@ -162,11 +164,14 @@ class Tables(TableFolder):
         for table in filter(self.exists, TABLES):
             self.stored(table).commit()
 
-    def frame(self, table: Table, columns: list[str]) -> "DataFrame":
-        """Returns columns of the table's rows, which Spark's tasks read in any storage. The partition's is none."""
-        names = [file.place for file in self.files(table)]
-        read = partial(_read_batches, str(self.of(table).place), names, columns)
-        return self.spark.range(0, len(names), 1, max(len(names), 1)).mapInArrow(read, table.some_sql_columns(columns))
+    def frame(self, table: Table, columns: list[str], files: list[DataFile]) -> "DataFrame":
+        """Returns columns of the rows in files of a table, which Spark's tasks read in any storage.
+
+        No commit needs to have the files. The partition's column is none.
+        """
+        tasks = max(1, min(len(files), sum(file.size for file in files) // _TASK_BYTES))
+        read = partial(_read_batches, str(self.of(table).place), [file.place for file in files], columns)
+        return self.spark.range(0, len(files), 1, tasks).mapInArrow(read, table.some_sql_columns(columns))
 
     def has(self, table: Table, transaction: Transaction) -> bool:
         """Whether the append of this transaction is in the table."""

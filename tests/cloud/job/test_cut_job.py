@@ -59,6 +59,19 @@ def test_batch_whose_file_was_lost_meanwhile_is_taken_back(lake: Lake, monkeypat
     lake.check([row(3)])
 
 
+def test_batch_whose_manifest_was_replaced_meanwhile_is_taken_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan has no intervals of its own. They come from the manifest that was planned, or the batch is given up."""
+    first, _ = land(lake.landing, [row(1), row(2)], [row(3)])
+    cut_after(READINGS, lake, monkeypatch)
+    manifest = (lake.landing / first.file).with_suffix(".json")
+    assert b"intervals" not in (lake.folder / "_checkpoint" / "plan.json").read_bytes()
+    manifest.write_bytes(manifest.read_bytes().replace(b'"bytes":', b'"bytes":1'))
+    report = lake.ingest()
+    assert (first.file, "the manifest has changed since the batch was planned") in report.set_aside
+    assert (report.taken_back, report.new) == ([1], 1)
+    lake.check([row(3)])
+
+
 DRIVER = """
 import os, signal, sys
 from pathlib import Path

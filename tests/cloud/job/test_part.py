@@ -5,7 +5,7 @@ from pathlib import Path
 from cloud.job.part import Part, take_in
 from cloud.transforms.record import RECORDS_MAX
 from cloud.transforms.rows import Landed, decode
-from tests.cloud.messages import land, row
+from tests.cloud.messages import EPOCH, land, row
 
 
 def test_a_task_never_decodes_millions_of_readings_at_once(landing: Path, tmp_path: Path) -> None:
@@ -21,4 +21,5 @@ def test_a_task_never_decodes_millions_of_readings_at_once(landing: Path, tmp_pa
 
     done = take_in(Part(1, 1_767_225_600_000, str(landing), str(tmp_path / "tables"), land(landing, rows)), {}, decoder)
     assert (done.failure, done.undecodable) == (None, 100)
+    assert done.written == [("garage", EPOCH, 1, 100)]
     assert max(at_once) <= 11 * RECORDS_MAX

@@ -144,7 +144,7 @@ def test_plan_of_other_tables_is_not_carried_out(lake: Lake) -> None:
     (described, _) = land(lake.landing, [row(1), row(20)], [row(21)])
     for checkpoint_id in (None, "0" * 32):
         checkpoint = Checkpoint(LocalStorage(lake.folder / "_checkpoint"))
-        checkpoint.write(Plan(1, 1, [described], fingerprint(find_decoders([]))))
+        checkpoint.write(Plan(1, 1, [described.of_file], fingerprint(find_decoders([]))))
         if checkpoint_id:
             (lake.folder / "_checkpoint" / "id").write_text(checkpoint_id)
         report = lake.ingest()

@@ -2,10 +2,14 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cloud import ingest, requarantine
+from cloud.job import batch
+from cloud.job.batch import ProofFailed
+from cloud.job.part import Done
 from cloud.job.run import Report
 from cloud.landing.file import Row
 from cloud.tables.schema import BATCHES, QUARANTINE, READINGS, Table
@@ -165,3 +169,24 @@ def test_the_change_feed_has_the_rows_that_left_and_no_others(lake: Lake, meter:
         *((seq, "delete") for seq in (2, 3, 4)),
     }
     assert all(one["count"] == 1 for one in found)
+
+
+def test_a_reading_whose_message_does_not_leave_quarantine_fails_loudly_and_writes_nothing(
+    lake: Lake, meter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_parts = batch.run_parts
+
+    def run(*arguments: Any) -> list[Done]:
+        done = run_parts(*arguments)
+        for one in done:  # as if the task had written readings alone
+            one.files.pop(QUARANTINE.name)
+            one.new, one.undecodable = 0, one.new + one.undecodable
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cloud.job.batch.run_parts", run)
+        with pytest.raises(ProofFailed, match=r"batch 2: garage 0000cafe . has left quarantine 0 times, not once"):
+            again(lake, meter)
+    assert readings(lake) == [(1, "load", 1.5), (1, "memory", 1.5)]
+    again(lake, meter)
+    check_decoded(lake)
