@@ -90,15 +90,12 @@ class Interest:
             self._wanted.remove(topic_filter)
         return changes
 
-    def related(self, topic_filter: str, side: Side) -> Iterator[tuple[str, bool]]:
-        """Yields the filters that a side wants and that cover a filter (True), then all that overlap it (False)."""
-        for found, is_covering in (
-            (self._wanted.covering(topic_filter), True),
-            (self._wanted.overlapping(topic_filter), False),
-        ):
-            for other, wanted in found:
-                if any(one == side for one, _ in wanted.sides):
-                    yield other, is_covering
+    def related(self, topic_filter: str) -> Iterator[tuple[str, bool]]:
+        """Yields the filters that cover a filter (True), then all that overlap it (False), whoever wants them."""
+        for other, _ in self._wanted.covering(topic_filter):
+            yield other, True
+        for other, _ in self._wanted.overlapping(topic_filter):
+            yield other, False
 
     def told_to(self, side: Side) -> Iterator[str]:
         """Yields the filters that a side is told."""

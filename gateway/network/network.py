@@ -32,6 +32,7 @@ a share, which a neighbour would take for a shared subscription."""
 TOLD_LEVELS_MAX, TOLD_BYTES_MAX = 128, 4096
 """The most levels and bytes of a topic filter that neighbours are told. Each gateway keeps each level in memory."""
 EARLIER_MAX = 100  # filters that one subscription remembers; beyond it messages may go that are older than it is
+RELATED_MAX = 1000  # filters that are looked at for one subscription, whoever wants them; beyond it the same
 
 logger = logging.getLogger(__name__)
 
@@ -118,14 +119,13 @@ class Network:
             self._note(self.interest.want_no_more(bare_filter, side))
 
     def succeed(
-        self, topic_filter: str, side: Side, present: Mapping[str, Subscription], position: int, head: int
+        self, topic_filter: str, present: Mapping[str, Subscription], position: int, head: int
     ) -> tuple[int, tuple[tuple[str, int], ...]]:
         """Returns ``since`` and ``earlier`` of a new subscription of a link: it may replace others for which messages
         wait, since a filter is no longer told when another one covers it, and is told again without that one.
 
         Args:
             topic_filter: the filter.
-            side: the link's side.
             present: the link's subscriptions so far, by topic filter.
             position: no message up to here waits for the link.
             head: the newest position of the log.
@@ -133,7 +133,9 @@ class Network:
         if position >= head:
             return head, ()
         earlier: list[tuple[str, int]] = []
-        for other, is_covering in self.interest.related(topic_filter, side):
+        for looked_at, (other, is_covering) in enumerate(self.interest.related(topic_filter)):
+            if looked_at >= RELATED_MAX:
+                return position, ()
             if (before := present.get(other)) is None:
                 continue
             if is_covering:

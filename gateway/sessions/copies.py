@@ -67,6 +67,8 @@ class _Sweep:
     def tell(self, added: Iterable[str], removed: Iterable[str]) -> None:
         """Filters have been told, and others withdrawn."""
         self._now += 1
+        if len(self._withdrawn) > FILTERS_MAX:  # what these alone have kept comes anew
+            self._withdrawn = FilterTree()
         for topic_filter in removed:
             before = self._withdrawn.get(topic_filter) or ()
             times = self._told.pop(topic_filter, 0), self._now
@@ -76,6 +78,10 @@ class _Sweep:
     def take(self, topic: str) -> None:
         """A message has come."""
         self._came[topic] = self._now
+
+    def has_come(self, topic: str) -> bool:
+        """Whether a message to a topic has come."""
+        return topic in self._came
 
     def removes(self, topic: str, told: Iterable[str]) -> bool:
         """Whether it removes the copy of a topic, if there is one; ``told`` are the filters that match it now."""
@@ -196,7 +202,7 @@ class Copies:
                     if sweep.removes(topic, self.told(topic)):
                         outdated.append(topic)
                 # One that has come while the others were looked at is behind this in the store, or not removed.
-                outdated = [topic for topic in outdated if sweep.removes(topic, self.told(topic))]
+                outdated = [one for one in outdated if not sweep.has_come(one) or sweep.removes(one, self.told(one))]
                 if outdated:
                     await self._log.submit([retained.ForgetCopies(self._publisher, outdated)])
                 if piece.end is not None:

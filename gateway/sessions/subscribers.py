@@ -73,9 +73,7 @@ class Subscribers:
         since, earlier = (before.since, before.earlier) if before else (self._log.head, ())
         if before is None and session.link is not None:
             cursor = session.cursor
-            since, earlier = self._network.succeed(
-                topic_filter, session.side, cursor.filters, cursor.position, self._log.head
-            )
+            since, earlier = self._network.succeed(topic_filter, cursor.filters, cursor.position, self._log.head)
         not_from = session.client_id if options & NO_LOCAL and session.link is None else None
         subscription = Subscription(
             topic_filter, qos, since, not_from, as_published, identifier, False, select, earlier, naming

@@ -125,7 +125,7 @@ class HeardInterest:
         head = self._log.head
         if self._network is None or self.side is None:
             return Subscription(topic_filter, QOS, head, None, True)
-        since, earlier = self._network.succeed(topic_filter, self.side, self.subscriptions, position, head)
+        since, earlier = self._network.succeed(topic_filter, self.subscriptions, position, head)
         return Subscription(topic_filter, QOS, since, None, True, earlier=earlier)
 
     def count(self, added: Iterable[str], removed: Iterable[str]) -> None:

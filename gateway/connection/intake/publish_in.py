@@ -197,6 +197,8 @@ class Intake:
                 return False
             is_resent = standing is Standing.STORED and packet.dup and packet.qos == 1
             if is_resent or self._known.is_repeated(message, standing):
+                if message.retain and message.payload and not packet.dup:  # the neighbour has it still
+                    self._copies.take(message.topic)
                 work: list[Work] = [retained.KeepCopy(message)] if message.retain and not message.payload else []
                 self._accept_repeated(packet.qos, [packet_identifier], *work)
                 return True
@@ -221,13 +223,12 @@ class Intake:
         """Stores one message or many of QoS 1 or 2, and then answers their packet identifiers.
 
         ``masks`` are the identities with which they came over a link, empty for others. What is wanted by no consumer
-        here is not stored and does not count as known: its gateway may send it again, for a consumer that is new here.
+        here stays with its gateway, which may send it again: it is not stored, as a start would take it for known.
         """
         self.taken += len(identifiers)
-        is_wanted = any(map(self._is_wanted, part.topics))
-        code = SUCCESS if is_wanted or self._publisher.is_broker else NO_MATCHING_SUBSCRIBERS
+        code = SUCCESS if self._is_wanted(next(iter(part.topics))) else NO_MATCHING_SUBSCRIBERS
         work = self._services.publishing.publish(part, self._copies)
-        if masks and is_wanted:
+        if masks and code == SUCCESS and not self._comes_anew(part):
             work += self._note_seen(masks)
         elif masks:
             work.remove(part)
@@ -257,17 +258,28 @@ class Intake:
         self._answers.accept(qos, identifiers, *work)
 
     def _is_wanted(self, topic: str) -> bool:
-        """Whether a consumer here wants messages of a topic, or may. Without one the answer is "no matching
-        subscribers"; only a server may send that [section 3.4.2.1]. A neighbour that sends what a summary asks for is
-        not told: it would keep the message for a consumer.
+        """Decides between SUCCESS and "no matching subscribers"; only a server may send the latter [section 3.4.2.1]. A
+        neighbour that sends what a summary asks for is not told: it would keep the message for a consumer.
 
         The takers are found now, so that they count for this client's slice and not for the commit.
         """
-        takers = self._services.log.audience.takers(topic)
-        if takers if self._copies is None else any(self._publisher.client_id not in one.not_from for one in takers):
+        if self._services.log.audience.takers(topic) or self._publisher.is_broker:
             return True
         is_in_summary = self._copies is not None and self._services.network.has_in_summary(topic)
         return is_in_summary or self._answers.protocol.protocol_level != MQTT_5
+
+    def _comes_anew(self, part: Message | PublishBatch) -> bool:
+        """Whether the neighbour sends a message once more to whoever wants it from now on: it is retained there, and no
+        other consumer wants it now. A client that subscribed right now would get it twice if it was stored.
+
+        A route that states what it leaves out has to see the message.
+        """
+        if not (isinstance(part, Message) and part.retain and part.payload) or self._copies is None:
+            return False
+        log = self._services.log
+        if self._services.network.has_in_summary(part.topic) or any(one.is_on for one in log.routes.left_out):
+            return False
+        return all(part.publisher in one.not_from for one in log.audience.takers(part.topic))
 
     def _add_waiting(self, packet: Publish, message: Message, came_ms: int) -> None:
         waiting = self._waiting
@@ -323,8 +335,7 @@ class Intake:
             return False
         if self._conditions is not None and any(map(self._conditions.concern, topics)):
             return False
-        are_many = len(topics) > 1 and not self._publisher.is_broker
-        if are_many and len(set(map(self._is_wanted, topics))) > 1:  # they get different answers
+        if len(topics) > 1 and len(set(map(self._is_wanted, topics))) > 1:  # they get different answers
             return False
         limits, owner, publisher = self._services.limits, self._publisher.holding.owner, self._publisher.client_id
         return all(limits.verdict(topic, owner, publisher) is Verdict.TAKE for topic in topics)

@@ -96,7 +96,7 @@ class Subscriptions(dict[str, Subscription]):
         found = [
             one
             for one in matching
-            if (one.since < position or (one.earlier and _took_before(one, position, message.topic)))
+            if (one.since < position or (one.earlier and took_before(one, position, message.topic)))
             and one.not_from != message.publisher
         ]
         if self._selectors is None:
@@ -106,7 +106,7 @@ class Subscriptions(dict[str, Subscription]):
         return [one for one in found if not one.select or next(passes)]
 
 
-def _took_before(subscription: Subscription, position: int, topic: str) -> bool:
+def took_before(subscription: Subscription, position: int, topic: str) -> bool:
     """Whether a filter that a subscription has replaced took a message."""
     return any(since < position and matches(one, topic) for one, since in subscription.earlier)
 

@@ -192,6 +192,21 @@ async def test_what_the_client_did_not_want_is_not_in_it(tmp_path: Path) -> None
     assert (consumer, publisher, messages) == ("session/device", "other", 2)
 
 
+async def test_what_waited_for_a_filter_in_whose_place_another_one_came_is_in_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        endings = Endings(log)
+        endings.open()
+        cursor = Cursor(log, "session/link", [Subscription("readings/+")])
+        await append_all(log, numbered(20, "readings/1"))
+        cursor.subscribe(Subscription("+/1", 2, log.head, earlier=(("readings/+", 0),)))
+        endings.withdraw(cursor, ["readings/+"])
+        cursor.unsubscribe("readings/+")
+        endings.withdraw(cursor, ["+/1"])
+        cursor.unsubscribe("+/1")
+        await until(lambda: log.counters.messages_dropped["ended"] == 20, "a range has them")
+        await endings.close()
+
+
 async def test_it_is_looked_through_in_pieces_while_others_are_served(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

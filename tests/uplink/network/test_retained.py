@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.support import until
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.network.sites import Kind, Site, all_to, message_to, next_of
@@ -15,8 +16,9 @@ from tools.lab.testing.mosquitto import mosquitto
 from wire.codec.packets import Puback, Publish, Suback, Unsuback
 from wire.identity import IDENTITY_PROPERTY
 from wire.properties import USER_PROPERTY
-from wire.reasons import NO_MATCHING_SUBSCRIBERS, SUCCESS
+from wire.reasons import SUCCESS
 
+RETAIN_HANDLING_2 = 0x20
 IDENTIFIED = {USER_PROPERTY: [(IDENTITY_PROPERTY, "00000007/1/device")]}
 DURABLE = {"session_expiry_s": 1000, "clean_start": False}
 
@@ -310,7 +312,8 @@ async def test_what_no_other_than_its_own_neighbour_wants_is_not_stored_and_come
             link.protocol.publish("t", b"1", qos=1, retain=True, properties=IDENTIFIED)
             link.flush()
             codes.append((await answer(link, Puback)).reason_code)
-        assert codes == [NO_MATCHING_SUBSCRIBERS, SUCCESS]
+        assert codes == [SUCCESS, SUCCESS]
+        assert m.broker.log.head == 1
         assert [packet.payload for packet in await all_to(reader)] == [b"1"]
         await m.keeps({"t": b"1"})
 
@@ -328,3 +331,27 @@ async def test_a_message_that_comes_down_and_that_no_consumer_here_wants_is_not_
             reader.protocol.subscribe([("t", 1)])
             reader.flush()
             assert [(packet.payload, packet.retain) for packet in [await message_to(reader)]] == [(b"1", True)]
+
+
+async def test_a_copy_is_published_once_however_often_other_filters_come_and_go_while_it_is_looked_for(
+    tmp_path: Path,
+) -> None:
+    a, m, link = await pair(tmp_path, "a", "active-active")
+    async with a, m:
+        await retain(await a.client("device"), "t/1", b"1")
+        reader = await m.client("reader", "t/1")
+        assert (await message_to(reader)).payload == b"1"
+        await m.keeps({"t/1": b"1"})
+        other = await m.client("other", session_expiry_s=0)
+        with commits_held_up(tmp_path / "m" / "store"):
+            for _ in range(12):
+                other.protocol.subscribe([("t/#", 2 | RETAIN_HANDLING_2)])
+                other.flush()
+                await next_of(other, Suback)
+                await a.wants("t/#")
+                other.protocol.unsubscribe(["t/#"])
+                other.flush()
+                await next_of(other, Unsuback)
+                await a.wants("t/1")
+        assert await all_to(reader) == []
+    await link.cut()
