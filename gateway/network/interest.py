@@ -91,7 +91,7 @@ class Interest:
         return changes
 
     def related(self, topic_filter: str) -> Iterator[tuple[str, bool]]:
-        """Yields the filters that cover a filter (True), then all that overlap it (False), whoever wants them."""
+        """Yields the filters that cover a filter (True), then all that overlap it (False), of all sides."""
         for other, _ in self._wanted.covering(topic_filter):
             yield other, True
         for other, _ in self._wanted.overlapping(topic_filter):

@@ -32,7 +32,7 @@ a share, which a neighbour would take for a shared subscription."""
 TOLD_LEVELS_MAX, TOLD_BYTES_MAX = 128, 4096
 """The most levels and bytes of a topic filter that neighbours are told. Each gateway keeps each level in memory."""
 EARLIER_MAX = 100  # filters that one subscription remembers; beyond it messages may go that are older than it is
-RELATED_MAX = 1000  # filters that are looked at for one subscription, whoever wants them; beyond it the same
+RELATED_MAX = 1000  # filters that are looked at for one subscription, of all sides; beyond it the same
 
 logger = logging.getLogger(__name__)
 

@@ -269,8 +269,8 @@ class Intake:
         return is_in_summary or self._answers.protocol.protocol_level != MQTT_5
 
     def _comes_anew(self, part: Message | PublishBatch) -> bool:
-        """Whether the neighbour sends a message once more to whoever wants it from now on: it is retained there, and no
-        other consumer wants it now. A client that subscribed right now would get it twice if it was stored.
+        """Whether the neighbour sends a message once more to a client that wants it from now on: it is retained there,
+        and no other consumer wants it now. A client that subscribed right now would get it twice if it was stored.
 
         A route that states what it leaves out has to see the message.
         """
