@@ -22,7 +22,8 @@ class RetainedCursor:
     """The retained messages that a session is owed, handed out over one connection as a `Cursor` hands out the log's.
 
     Its deliveries have numbers of their own, which are no packet identifiers. ``superseded`` are
-    topics whose retained message is owed, and of which a newer message has been sent meanwhile.
+    topics whose retained message is owed, and of which a newer message has been sent meanwhile, each with how many
+    searches had begun by then.
 
     Args:
         log: where the messages are.
@@ -41,6 +42,7 @@ class RetainedCursor:
         "_numbers",
         "_owed",
         "_queue",
+        "_searches",
         "_topics",
         "durable",
         "superseded",
@@ -56,8 +58,9 @@ class RetainedCursor:
         self._queue: list[retained.Owed | Callable[[], None]] = list(owed)
         self._is_fetching = False
         self._topics = dict.fromkeys(one.topic for one in owed)  # of the messages to send; a set takes more memory
-        self.superseded: dict[str, None] = {}
+        self.superseded: dict[str, int] = {}
         self._is_expecting = False
+        self._searches = 0
         self._numbers = count(1)
         self._handed_out: dict[int, retained.Owed] = {}
         self._handed_over: dict[int, None] = {}
@@ -75,19 +78,28 @@ class RetainedCursor:
     def expect(self) -> None:
         """A SUBSCRIBE's matches are being searched for; ``add`` takes them."""
         self._is_expecting = True
+        self._searches += 1
 
     def add(self, owed: list[retained.Owed]) -> None:
-        """The session is owed more messages."""
+        """The session is owed more messages.
+
+        A message that was sent before they were searched for is not newer, and may have gone for another subscription.
+        """
+        found = dict.fromkeys(one.topic for one in owed)
         self._owed.update(dict.fromkeys(owed))
         self._queue += owed
         self._is_expecting = False
-        self._topics.update(dict.fromkeys(one.topic for one in owed))
-        self.superseded = {topic: None for topic in self.superseded if topic in self._topics}
+        self._topics.update(found)
+        self.superseded = {
+            topic: searches
+            for topic, searches in self.superseded.items()
+            if topic in self._topics and (topic not in found or searches == self._searches)
+        }
 
     def supersede(self, message: Message) -> None:
         """A new message of its topic goes to the client: the retained one, which is older, is not sent any more."""
         if message.retain and (self._is_expecting or message.topic in self._topics):
-            self.superseded[message.topic] = None
+            self.superseded[message.topic] = self._searches
 
     def call_behind(self, call: Callable[[], None]) -> None:
         """Calls this once the messages that were added before it have been sent."""

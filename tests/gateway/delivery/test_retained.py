@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway.delivery.retained_cursor import RetainedCursor
+from gateway.message import Message
+from gateway.store.tables.retained import Owed
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.steps import session_of, started, with_publisher
-from tests.gateway.store.support import disk_full, stored
+from tests.gateway.store.support import disk_full, opened, stored
 from tests.gateway.support import Client, connected, joined, running, subscribed, until
 from wire.codec.packets import (
     RETAIN_AS_PUBLISHED,
@@ -406,3 +409,23 @@ async def test_each_of_many_filters_in_one_subscribe_brings_its_retained_message
         received = [(await subscriber.receive()).topic for _ in range(35)]
         assert received == [*names[10:], *names, *names[:5]]
         await subscriber.expect_no_message()
+
+
+class _Account:
+    """An account that counts nothing."""
+
+    def add(self, size: int) -> None:
+        pass
+
+
+async def test_a_message_that_went_before_a_subscription_stands_for_no_retained_message_of_that(tmp_path: Path) -> None:
+    """It may have gone for the subscription before, whose client has dropped it."""
+    async with opened(tmp_path) as log:
+        cursor = RetainedCursor(log, {}, _Account(), durable=False)
+        cursor.expect()
+        cursor.supersede(Message("t", b"2", 1, True))
+        cursor.add([Owed(0, "session", "t", 1, 1, 0)])
+        assert list(cursor.superseded) == ["t"], "it went while that was searched for"
+        cursor.expect()
+        cursor.add([Owed(0, "session", "t", 2, 1, 0)])
+        assert list(cursor.superseded) == []
