@@ -133,14 +133,14 @@ def prove(
             f"batch {plan.batch}: {rows_in} rows in, but {counts.new} new + {counts.duplicates} duplicates "
             f"+ {counts.quarantined} quarantined"
         )
-    found = [span for one in done for span in one.written]
-    rows, written = sum(file.rows for file in files[BRONZE_MESSAGES]), sum(hi - lo + 1 for *_, lo, hi in found)
-    gained = sum(map(intervals.count, new.values()))
-    streams = {stream: intervals.merge(spans) for stream, spans in by_stream(found).items()}
-    if rows != gained or written != gained or streams != new:
+    found = by_stream(span for one in done for span in one.written)
+    rows = sum(file.rows for file in files[BRONZE_MESSAGES])
+    written, gained = (sum(map(intervals.count, streams.values())) for streams in (found, new))
+    merged = {stream: intervals.merge(spans) for stream, spans in found.items()}
+    if rows != gained or written != gained or merged != new:
         raise ProofFailed(
             f"batch {plan.batch}: the manifests bring {gained} new identities in {sum(map(len, new.values()))} "
-            f"intervals, {rows} rows in {len(found)} intervals were written"
+            f"intervals, {rows} rows in {sum(map(len, found.values()))} intervals were written"
         )
     expected_rows = {
         BRONZE_MESSAGES: 0 if plan.again else counts.new + counts.undecodable,
@@ -290,7 +290,7 @@ def _within(batches: np.ndarray, wanted: list[Interval]) -> np.ndarray:
 def _read(tables: Tables, table: Table, file: DataFile, columns: list[str]) -> pa.Table:
     """Returns columns of a data file, the epoch as a number."""
     rows = tables.read_file(table, file, columns)
-    return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
+    return read_epochs(rows)
 
 
 def _commit(

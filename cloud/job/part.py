@@ -108,7 +108,7 @@ def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
         done.files = {} if done.refused else work.close()
         for written in done.files.get(BRONZE_MESSAGES.name, []):
             rows = read_columns(tables.child(BRONZE_MESSAGES.name), written.place, IDENTITY)
-            done.written += list_intervals(rows.set_column(1, "epoch", read_epochs(rows["epoch"])))
+            done.written += list_intervals(read_epochs(rows))
     except OSError as error:
         done.failure = f"{error.strerror}: {error.filename or tables}" if error.strerror else str(error)
     finally:
@@ -169,7 +169,7 @@ def _take_again(rows: pa.Table, part: Part, work: "_Writers", done: Done) -> Non
 def read_undecodable(folder: Storage, file: str) -> pa.Table:
     """Returns the undecodable messages in a data file of `quarantine`, the epoch as a number."""
     rows = read_columns(folder, file, filters=pc.field("kind") == UNDECODABLE)
-    return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
+    return read_epochs(rows)
 
 
 def _take_statements(rows: pa.Table, of_row: Numbers, work: "_Writers", done: Done) -> dict[int, str]:

@@ -81,7 +81,7 @@ def _batches(rows: pa.Table) -> set[Interval]:
 def _overlapping(rows: pa.Table, suspects: Sequence[Suspect]) -> pa.Table:
     """Returns those of the rows whose intervals hold identities of known suspects."""
     known = [suspect for suspect in suspects if suspect.known]
-    spans = rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
+    spans = read_epochs(rows)
     return rows.filter(pa.array(find_overlapping(spans, known) >= 0))
 
 

@@ -198,10 +198,11 @@ def write_epochs(epochs: pa.ChunkedArray | pa.Array) -> pa.Array:
     return texts.take(coded.indices)
 
 
-def read_epochs(texts: pa.ChunkedArray) -> pa.Array:
-    """Returns the numbers of epochs that `write_epochs` has written."""
-    coded = pc.dictionary_encode(texts.combine_chunks())
-    return pa.array([int(text, 16) for text in coded.dictionary.to_pylist()], pa.int64()).take(coded.indices)
+def read_epochs(rows: pa.Table) -> pa.Table:
+    """Returns rows of a table with the epochs as numbers, which `write_epochs` has written."""
+    coded = pc.dictionary_encode(rows["epoch"].combine_chunks())
+    numbers = pa.array([int(text, 16) for text in coded.dictionary.to_pylist()], pa.int64()).take(coded.indices)
+    return rows.set_column(rows.schema.get_field_index("epoch"), "epoch", numbers)
 
 
 def _common(landed: Landed) -> dict[str, object]:

@@ -128,7 +128,7 @@ def _count_across(
     found, within_files = [], 0
     for file in tables.files(table):
         rows = counted.of(tables.read_file(table, file, counted.columns))
-        numbered = rows.set_column(rows.schema.get_field_index("epoch"), "epoch", read_epochs(rows["epoch"]))
+        numbered = read_epochs(rows)
         rows = rows.filter(pa.array(find_within(numbered, suspects) >= 0))
         if rows.num_rows:
             found.append(rows)
