@@ -23,7 +23,7 @@ from gateway.selectors import Selector, parse_selector, passing
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.delivery import AllRanges, Backlog
 from gateway.store.consumers.held_back import HeldBack
-from gateway.store.consumers.taker import Rights, took_before
+from gateway.store.consumers.taker import Rights, is_since
 from gateway.store.log import MessageLog
 from gateway.store.tables import endings
 from gateway.store.tables.drops import ENDED, EVICTED, Spans
@@ -155,9 +155,7 @@ class Ending:
             return self._held_back.holds(position, message.topic)
         matching = self._matching(message.topic)
         matching = [
-            one
-            for one in matching
-            if (one.since < position or took_before(one, position, message.topic)) and one.not_from != message.publisher
+            one for one in matching if is_since(one, position, message.topic) and one.not_from != message.publisher
         ]
         selectors = [self._selector(one.select) for one in matching if one.select]
         is_for_it = len(selectors) < len(matching) or any(passing(selectors, message))

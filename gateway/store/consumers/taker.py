@@ -94,10 +94,7 @@ class Subscriptions(dict[str, Subscription]):
     def granting(self, matching: Sequence[Subscription], position: int, message: Message) -> list[Subscription]:
         """Returns those of the subscriptions matching its topic name that take a message."""
         found = [
-            one
-            for one in matching
-            if (one.since < position or (one.earlier and took_before(one, position, message.topic)))
-            and one.not_from != message.publisher
+            one for one in matching if is_since(one, position, message.topic) and one.not_from != message.publisher
         ]
         if self._selectors is None:
             return found
@@ -106,8 +103,10 @@ class Subscriptions(dict[str, Subscription]):
         return [one for one in found if not one.select or next(passes)]
 
 
-def took_before(subscription: Subscription, position: int, topic: str) -> bool:
-    """Whether a filter that a subscription has replaced took a message."""
+def is_since(subscription: Subscription, position: int, topic: str) -> bool:
+    """Whether a subscription was there before a message, or a filter that it has replaced and that took it."""
+    if subscription.since < position:
+        return True
     return any(since < position and matches(one, topic) for one, since in subscription.earlier)
 
 

@@ -5,9 +5,21 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.support import until
-from tests.uplink.network.sites import message_to, next_of
+from tests.uplink.network.sites import Site, message_to, next_of
 from tests.uplink.network.test_modes import pair, state_of
+from tools.lab.testing.client import Client
+from tools.lab.testing.network_link import NetworkLink
 from wire.codec.packets import Puback
+
+
+async def publish_while_down(a: Site, m: Site, link: NetworkLink) -> Client:
+    """Cuts the link, and returns the client that has published to readings/0 and readings/1 in turn meanwhile."""
+    await link.cut()
+    await until(lambda: not state_of(a, m), "the link is down")
+    device = await a.client("device")
+    for number in range(20):
+        await device.publish(f"readings/{number % 2}", b"%d" % number)
+    return device
 
 
 @pytest.mark.parametrize("dialling", ["a", "m"])
@@ -19,11 +31,7 @@ async def test_what_waits_for_a_filter_goes_when_the_one_that_covered_it_is_want
         wide = await m.client("wide", "readings/+")
         narrow = await m.client("narrow", "readings/1")
         await a.wants("readings/+")
-        await link.cut()
-        await until(lambda: not state_of(a, m), "the link is down")
-        device = await a.client("device")
-        for number in range(20):
-            await device.publish(f"readings/{number % 2}", b"%d" % number)
+        await publish_while_down(a, m, link)
         await wide.unsubscribe("readings/+")
         await link.open()
         assert [int((await message_to(narrow)).payload) for _ in range(10)] == list(range(1, 20, 2))
@@ -41,11 +49,7 @@ async def test_what_waits_for_a_filter_goes_when_a_wider_one_takes_its_place_and
     async with a, m:
         narrow = await m.client("narrow", "readings/1")
         await a.wants("readings/1")
-        await link.cut()
-        await until(lambda: not state_of(a, m), "the link is down")
-        device = await a.client("device")
-        for number in range(20):
-            await device.publish(f"readings/{number % 2}", b"%d" % number)
+        device = await publish_while_down(a, m, link)
         wide = await m.client("wide", "readings/+")
         await link.open()
         assert [int((await message_to(narrow)).payload) for _ in range(10)] == list(range(1, 20, 2))
@@ -66,11 +70,7 @@ async def test_what_waits_for_a_filter_goes_when_another_one_covers_it_than_befo
         former = await m.client("former", "readings/+")
         narrow = await m.client("narrow", "readings/1")
         await a.wants("readings/+")
-        await link.cut()
-        await until(lambda: not state_of(a, m), "the link is down")
-        device = await a.client("device")
-        for number in range(20):
-            await device.publish(f"readings/{number % 2}", b"%d" % number)
+        await publish_while_down(a, m, link)
         await former.unsubscribe("readings/+")
         await m.client("new", "+/1")
         await link.open()
