@@ -10,7 +10,7 @@ from cloud.landing.manifest import LandingFile, Manifest, ManifestError, list_in
 from cloud.storage.storage import Storage, StoreError
 
 _VIA = "via"
-"""The column that files of version 0.1.0 lack."""
+"""The column that files of the first builds of 0.1.0 lack."""
 
 
 def check_size(described: LandingFile, folder: Storage) -> None:

@@ -28,7 +28,7 @@ LOAD = "SELECT consumer, epoch, filters, numberings, backfill FROM route ORDER B
 
 Write = Callable[[sqlite3.Connection], None]
 UNKNOWN_FILTERS = ("",)
-"""The filters of a route in a store of release 0.1.0, which did not note them; its configuration has them."""
+"""The filters of a route in a store of the first builds of 0.1.0, which noted none; its configuration has them."""
 
 
 class Handed(msgspec.Struct, array_like=True):

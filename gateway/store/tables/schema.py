@@ -27,7 +27,7 @@ SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen"
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
 SCHEMA_VERSION = 9
 OLDEST = 7
-"""The version of release 0.1.0, from which on a start upgrades a store [gateway.store.tables.upgrade.releases]."""
+"""The version of the first builds of 0.1.0. A start upgrades it and later ones: [gateway.store.tables.upgrade]."""
 LATER = SCHEMA_VERSION + 1
 SINCE = {"refused": 8, "route": 8, "seen": 9, "seen_digest": LATER, "released": LATER}
 """The versions that brought tables; LATER for tables that the first stores of this version lack. A start makes them."""

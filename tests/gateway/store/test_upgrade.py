@@ -1,7 +1,8 @@
 """A store of an earlier release goes on in this one, whatever cuts its upgrade short.
 
-``stores/0.1.0.tar.xz`` is the store of a gateway of release 0.1.0 (version 7) that was killed: a session with messages
-of QoS 2 and 1, a retained message, and a route with five messages of QoS 2 on their way, two confirmed by PUBREC.
+``stores/0.1.0.tar.xz`` is the store (version 7) of a gateway of the first builds of 0.1.0 that was killed: a session
+with messages of QoS 2 and 1, a retained message, and a route with five messages of QoS 2 on their way, two confirmed by
+PUBREC.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Brings the tables of a store that an earlier release made to those of this one, in one transaction.
 
-Release 0.1.0 made version 7. Since then tables have got columns, and there are new tables, which begin empty. The rows
-from before get a value in each new column that says what was so then; their other columns stay as they are.
+The first builds of 0.1.0 made version 7. Since then tables have got columns, and there are new tables, which begin
+empty. The rows from before get a value in each new column that says what was so then; their other columns stay as they
+are.
 """
 
 import re
