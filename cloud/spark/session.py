@@ -13,6 +13,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from cloud.spark.class_archive import archive_options
 from cloud.spark.jars import delta_jars, s3_jars
 from cloud.spark.java import SparkMissing, find_java, make_java_home
 
@@ -77,16 +78,19 @@ def open_session(
         given = _given_to_spark_submit()
         return _start({**SETTINGS, **given, **(settings or {})}, master or given.get("spark.master"), "spark-submit")
     java = find_java()
-    jars = [*delta_jars(java, cache), *(s3_jars(java, cache) if s3 else [])]
+    jars, more = delta_jars(java, cache), s3_jars(java, cache) if s3 else []
     _set_environment(make_java_home(java, cache))
+    options = [LONG_JAVA if long_run else QUICK_JAVA, archive_options(java, jars, cache)]
     first = {
-        "spark.driver.extraJavaOptions": LONG_JAVA if long_run else QUICK_JAVA,
+        "spark.driver.extraJavaOptions": " ".join(options),
         "spark.driver.extraClassPath": os.pathsep.join(map(str, jars)),
     }
     if master and not master.startswith("local"):
         # Executors are other programs: they fetch the jars from here, and import what this program imports.
-        first["spark.jars"] = ",".join(map(str, jars))
+        more = [*jars, *more]
         first["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
+    if more:
+        first["spark.jars"] = ",".join(map(str, more))
     return _start({**SETTINGS, **first, **(settings or {})}, master, f"{java.program} (Java {java.version})")
 
 
