@@ -79,7 +79,7 @@ def open_session(
         return _start({**SETTINGS, **given, **(settings or {})}, master or given.get("spark.master"), "spark-submit")
     java = find_java()
     jars, more = delta_jars(java, cache), s3_jars(java, cache) if s3 else []
-    _set_environment(make_java_home(java, cache))
+    _set_environment()
     options = [LONG_JAVA if long_run else QUICK_JAVA, archive_options(java, jars, cache)]
     first = {
         "spark.driver.extraJavaOptions": " ".join(options),
@@ -91,7 +91,8 @@ def open_session(
         first["spark.executorEnv.PYTHONPATH"] = os.environ["PYTHONPATH"]
     if more:
         first["spark.jars"] = ",".join(map(str, more))
-    return _start({**SETTINGS, **first, **(settings or {})}, master, f"{java.program} (Java {java.version})")
+    with _java_home(make_java_home(java, cache)):
+        return _start({**SETTINGS, **first, **(settings or {})}, master, f"{java.program} (Java {java.version})")
 
 
 def _start(settings: Mapping[str, str], master: str | None, by: str) -> SparkSession:
@@ -134,10 +135,22 @@ def _keep_quiet() -> None:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
-def _set_environment(java_home: Path) -> None:
+@contextmanager
+def _java_home(folder: Path) -> Iterator[None]:
+    """Sets JAVA_HOME for Spark's launcher. Programs that this one starts later look for a Java by themselves."""
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["JAVA_HOME"]
+        if before is not None:
+            os.environ["JAVA_HOME"] = before
+
+
+def _set_environment() -> None:
     """Sets the variables that Spark's launcher and its Python workers read."""
     ours = str(Path(__file__).resolve().parents[2])
-    os.environ["JAVA_HOME"] = str(java_home)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
