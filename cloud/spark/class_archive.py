@@ -8,15 +8,14 @@ little of everything.
 import fcntl
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pyspark
 
 from cloud.spark.java import Java
@@ -61,12 +60,14 @@ def _make(archive: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several sessions may start at once
         if archive.exists():
             return
-        for other in archive.parent.glob("classes-*.jsa"):
-            if time.time() - other.stat().st_mtime > _UNUSED_S:
+        for other in archive.parent.glob("classes-*"):
+            if other.is_dir():
+                shutil.rmtree(other)  # its maker was killed
+            elif time.time() - other.stat().st_mtime > _UNUSED_S:
                 other.unlink()
         with tempfile.TemporaryDirectory(dir=archive.parent, prefix="classes-") as workshop:
             made = Path(workshop) / archive.name
-            command = [sys.executable, "-m", __name__, str(archive.parent)]
+            command = [sys.executable, "-m", "cloud.spark.record_classes", str(archive.parent)]
             environment = {**os.environ, _RECORDING: str(made)}
             try:
                 subprocess.run(command, env=environment, timeout=_TIMEOUT_S, check=True, capture_output=True)
@@ -74,30 +75,3 @@ def _make(archive: Path) -> None:
                 made.unlink(missing_ok=True)
             made.touch()
             made.rename(archive)
-
-
-def _record(cache: Path) -> None:
-    """Runs a session that loads what most sessions need. Java writes the archive when it ends."""
-    from cloud.spark.session import open_session
-
-    spark = open_session(cache)
-    with tempfile.TemporaryDirectory() as folder:
-        rows = (
-            spark.range(3).selectExpr("id", "CAST(id AS STRING) AS name").mapInArrow(_pass_on, "id LONG, name STRING")
-        )
-        rows.write.format("delta").save(folder)
-        read = spark.read.format("delta").load(folder)
-        read.groupBy("name").count().join(read, "name").orderBy("id").toArrow()
-    gateway: Any = spark.sparkContext._gateway
-    spark.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(_TIMEOUT_S)
-
-
-def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from batches
-
-
-if __name__ == "__main__":
-    _record(Path(sys.argv[1]))
