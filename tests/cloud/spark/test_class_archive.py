@@ -1,10 +1,9 @@
 """A session takes Java's classes from an archive, and starts without one where there is none."""
 
+import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from cloud.spark.class_archive import archive_options
 from cloud.spark.jars import delta_jars
@@ -12,12 +11,13 @@ from cloud.spark.java import find_java
 from tools.cli.paths import cache_directory
 
 
-def test_a_session_takes_its_classes_from_the_archive(spark: SparkSession) -> None:
-    jvm: Any = spark._jvm
-    java = jvm.java.lang
-    options = java.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
-    (archive,) = (option.partition("=")[2] for option in options if option.startswith("-XX:SharedArchiveFile="))
-    assert archive in Path(f"/proc/{java.ProcessHandle.current().pid()}/maps").read_text()
+@pytest.mark.usefixtures("spark")
+def test_a_session_takes_its_classes_from_the_archive() -> None:
+    java = find_java()
+    first, *_ = archive_options(java, delta_jars(java, cache_directory()), cache_directory()).split()
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    maps = [Path(f"/proc/{child}/maps").read_text() for child in children]
+    assert any(first.removeprefix("-XX:SharedArchiveFile=") in mapped for mapped in maps)
 
 
 @pytest.mark.usefixtures("spark")
