@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloud.job.batch import ProofFailed
+    from cloud.job.proof import ProofFailed
     from cloud.job.run import LedgerLost, Report, ingest, requarantine
     from cloud.landing.folder import LanderRunning
     from cloud.landing.lander import LanderReplaced, LandingFailed, land
@@ -48,7 +48,7 @@ _HOMES = {
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
     "cloud.storage.place": ("check_place",),
-    "cloud.job.batch": ("ProofFailed",),
+    "cloud.job.proof": ("ProofFailed",),
     "cloud.tables.stored_table": ("JobRunning",),
     "cloud.job.run": ("LedgerLost", "Report", "ingest", "requarantine"),
     "cloud.tables.version": ("NewerTables", "OlderTables"),

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cloud.landing.file import SCHEMA
-from cloud.landing.manifest import LandingFile, Manifest, ManifestError, list_intervals
+from cloud.landing.manifest import LandingFile, Manifest, ManifestError, list_intervals, load_manifest
 from cloud.storage.storage import Storage, StoreError
 
 _VIA = "via"
@@ -28,6 +28,14 @@ def check_size(described: LandingFile, folder: Storage) -> None:
         raise ManifestError(f"the file cannot be read: {error.strerror}") from error
     if size != described.bytes:
         raise ManifestError(f"the file has {size} bytes, its manifest says {described.bytes}")
+
+
+def load_planned(file: LandingFile, folder: Storage) -> Manifest:
+    """Returns the manifest of a landing file that a batch was planned with. Raises ManifestError, StoreError."""
+    described = load_manifest(folder, file.file.removesuffix(".parquet"))
+    if described.of_file != file:
+        raise ManifestError("the manifest has changed since the batch was planned")
+    return described
 
 
 def read_landing_file(described: Manifest, folder: Storage) -> pa.Table:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cloud.landing.intervals import find_runs
-from cloud.transforms.classify import Numbers
 from cloud.transforms.rows import write_epochs
+from cloud.transforms.verdicts.classify import Numbers
 
 
 def find_links(rows: pa.Table, batch: int) -> tuple[pa.Table, pa.Table]:

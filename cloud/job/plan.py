@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from cloud.job.landed import check_size, read_landing_file
 from cloud.landing import manifest
 from cloud.landing.file import parse_stem
-from cloud.landing.manifest import LandingFile, Manifest, ManifestError
+from cloud.landing.manifest import LandingFile, ManifestError
 from cloud.storage.storage import Storage, StoreError
 
 ROWS_MAX = 1_000_000
@@ -34,8 +34,8 @@ class Again(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """A batch: its number, when it was planned (Unix time, ms), and its landing files, or what is decoded again.
 
-    It lacks the intervals of the files, so that a job has those of one batch alone in its memory. `decoders` names the
-    decoders that it begins with. A batch never goes on with others.
+    It lacks the intervals of the files: Spark's tasks read them. `decoders` names the decoders that it begins with. A
+    batch never goes on with others.
     """
 
     batch: int
@@ -85,21 +85,6 @@ def choose(
         except ManifestError as error:
             aside.append(SetAside(file, str(error)))
     return sorted(sound, key=lambda described: (described.lander, described.number)), aside
-
-
-def read_manifests(plan: Plan, landing: Storage) -> tuple[list[Manifest], list[SetAside]]:
-    """Returns the manifests of a plan's files, and the files that have others now, or none."""
-    found: list[Manifest] = []
-    aside: list[SetAside] = []
-    for file in plan.files:
-        try:
-            described = manifest.load_manifest(landing, file.file.removesuffix(".parquet"))
-            if described.of_file != file:
-                raise ManifestError("the manifest has changed since the batch was planned")
-            found.append(described)
-        except ManifestError as error:
-            aside.append(SetAside(file.file, str(error)))
-    return found, aside
 
 
 def next_files(files: Sequence[_Sized]) -> list[_Sized]:

@@ -21,6 +21,7 @@ from cloud.job import batch
 from cloud.job.batch import FilesRefused
 from cloud.job.lock import Hold, only_job
 from cloud.job.plan import Again, Checkpoint, Plan, SetAside, choose, find_missing, list_landed, next_files
+from cloud.job.proof import Counts
 from cloud.landing.manifest import LandingFile
 from cloud.spark.session import generated_code, open_session
 from cloud.storage.place import open_storage
@@ -39,9 +40,9 @@ from cloud.tables.schema import (
     STATEMENT_TABLES,
 )
 from cloud.tables.tables import Transaction, require_tables
-from cloud.transforms.classify import IDENTITY
 from cloud.transforms.own_decoders import OwnDecoder, find_decoders, fingerprint
 from cloud.transforms.rows import DECODED, UNDECODABLE
+from cloud.transforms.verdicts.classify import IDENTITY
 
 _NOT_OF_THESE = (
     "the tables `ledger`, `batches` and `landing_files` are not those of these rows. Nothing was deleted and nothing "
@@ -170,7 +171,7 @@ class _Job:
         """Carries out the batch that was interrupted, or deletes its rows where that cannot be done."""
         interrupted = self._find_interrupted()
         if interrupted is not None or self._checkpoint.pending():
-            for table in DATA_TABLES:
+            for table in (*DATA_TABLES, LEDGER):
                 self._tables.discard_uncommitted(table, self._next)
         pending = self._resume()
         if pending is not None and not self._is_of_these_tables(pending, interrupted):
@@ -327,7 +328,7 @@ class _Job:
         self._checkpoint.write(plan)
         return plan
 
-    def _add_to_report(self, plan: Plan, counts: batch.Counts) -> None:
+    def _add_to_report(self, plan: Plan, counts: Counts) -> None:
         report = self._report
         report.batches += 1
         report.files += len(plan.files)

@@ -29,6 +29,8 @@ _TEXT_MAX = 64
 _GROUP_ROWS = 131_072
 """The most rows of a row group: readers skip row groups of other devices."""
 _PIECE = 4 << 20
+_SLICE_ROWS = 20_000
+_SLICE_BYTES = 16 << 20
 _ENDING = ".zstd.parquet"
 _DIGEST = re.compile(r"-([0-9a-f]{64})(\.\w+)?\.parquet")
 _SUFFIXES = re.compile(r"(\.\w+)?\.parquet$")
@@ -189,6 +191,12 @@ def read_columns(folder: Storage, name: str, columns: list[str] | None = None, *
         page_checksum_verification=True,
         **options,
     )
+
+
+def slices(rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yields the rows in pieces of some megabytes, as Spark takes them from Python."""
+    size = max(1, min(_SLICE_ROWS, _SLICE_BYTES * rows.num_rows // max(rows.nbytes, 1)))
+    yield from rows.to_batches(size)
 
 
 def digest_of(folder: Storage, name: str) -> str:

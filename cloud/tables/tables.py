@@ -1,6 +1,6 @@
 """The folder with the Delta tables: appends that are done once, and which batches the tables hold."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from msgspec import structs
 
+from cloud.spark.tasks import Batches, map_items
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.data_file import (
@@ -19,6 +20,7 @@ from cloud.tables.data_file import (
     digest_of,
     name_start,
     read_columns,
+    slices,
     with_digest,
     write_rows,
 )
@@ -34,7 +36,6 @@ JOBS = "_job"
 """The folder in which the jobs of an object store take their turns."""
 _SMALL_FILES = 32
 _SMALL_ROWS = 100_000
-_FRAME_ROWS = 20_000
 _TASK_BYTES = 16 << 20
 """About how many bytes of data files a task of Spark reads, unless a single file has more."""
 
@@ -81,9 +82,7 @@ class TableFolder:
 
     def rows(self, table: Table, columns: list[str], condition: pc.Expression | None = None) -> pa.Table:
         """Returns columns of the table's rows, without Spark. The partition's column is not among them."""
-        if not (files := self.files(table)):
-            return table.empty().select(columns)
-        return self.dataset(table, files).to_table(columns, filter=condition)
+        return self.read_files(table, self.files(table), columns, condition)
 
     def dataset(self, table: Table, files: Iterable[DataFile]) -> ds.Dataset:
         """Returns the rows of files, at least one, without the partition's column. They are read when needed."""
@@ -91,9 +90,17 @@ class TableFolder:
         paths = [folder.path(file.place) for file in files]
         return ds.dataset(paths, schema=table.arrow_schema, format=checked_parquet(), filesystem=folder.filesystem)
 
-    def read_files(self, table: Table, files: list[DataFile]) -> pa.Table:
-        """Returns the rows of files, without the partition's column."""
-        return self.dataset(table, files).to_table()
+    def read_files(
+        self,
+        table: Table,
+        files: list[DataFile],
+        columns: list[str] | None = None,
+        condition: pc.Expression | None = None,
+    ) -> pa.Table:
+        """Returns columns of the rows in files, all but the partition's by default."""
+        if not files:
+            return table.empty().select(columns or table.arrow_schema.names)
+        return self.dataset(table, files).to_table(columns, filter=condition)
 
     def last_batch(self, table: Table) -> int:
         """Returns the highest batch number in the table's rows; 0 without one."""
@@ -170,8 +177,8 @@ class Tables(TableFolder):
         No commit needs to have the files. The partition's column is none.
         """
         tasks = max(1, min(len(files), sum(file.size for file in files) // _TASK_BYTES))
-        read = partial(_read_batches, str(self.of(table).place), [file.place for file in files], columns)
-        return self.spark.range(0, len(files), 1, tasks).mapInArrow(read, table.some_sql_columns(columns))
+        read = partial(_read, str(self.of(table).place), columns)
+        return map_items(self.spark, [file.place for file in files], read, table.some_sql_columns(columns), tasks)
 
     def has(self, table: Table, transaction: Transaction) -> bool:
         """Whether the append of this transaction is in the table."""
@@ -293,14 +300,8 @@ class Tables(TableFolder):
         return deleted
 
 
-def _read_batches(
-    place: str, names: list[str], columns: list[str], batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of the files that Spark names in the column `id`, for `DataFrame.mapInArrow`."""
-    folder = open_storage(place)
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            yield from read_columns(folder, names[number], columns).to_batches(_FRAME_ROWS)
+def _read(place: str, columns: list[str], name: str) -> Batches:
+    yield from slices(read_columns(open_storage(place), name, columns))
 
 
 def has_tables(place: Path | str | Storage) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud.transforms.classify import Numbers
 from cloud.transforms.record import PAYLOAD_MAX
 from cloud.transforms.rows import TIME_END_MS
+from cloud.transforms.verdicts.classify import Numbers
 from wire.route_numbers import STATEMENT_TOPICS, STATEMENT_TYPE, Statement, decode_statement, statement_topic
 
 STATEMENTS = "statements"

@@ -10,11 +10,10 @@ from cloud.landing import intervals
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import list_intervals
 from cloud.tables.data_file import DataFile
-from cloud.tables.ledger import Known
 from cloud.tables.schema import BRONZE_MESSAGES, FORGOTTEN, QUARANTINE, READINGS, Table
 from cloud.tables.tables import Tables
-from cloud.transforms.classify import IDENTITY, Suspect, find_within
 from cloud.transforms.rows import read_epochs, write_epochs
+from cloud.transforms.verdicts.classify import IDENTITY, Known, Suspect, find_within
 
 
 def forget(tables: Tables, device: str) -> int:

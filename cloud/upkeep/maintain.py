@@ -1,6 +1,5 @@
 """Keeps tables and landing folder small: few files in order of devices, no old files, no landing files without use."""
 
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -172,8 +171,9 @@ def _is_held(tables: Tables, landing: Storage, one: FileNumber, sha256: str, upk
     except ManifestError as error:
         upkeep.kept_back.append(f"{one.lander}: {error}")
         return False
-    known = ledger.known_intervals(ledger.load(tables, [described], time.time_ns()))
-    rest = {stream: intervals.subtract(spans, known.get(stream, [])) for stream, spans in described.streams().items()}
+    streams = described.streams()
+    known = ledger.known_of(tables, (origin for origin, _ in streams))
+    rest = {stream: intervals.subtract(spans, known.get(stream, [])) for stream, spans in streams.items()}
     if described.sha256 != sha256 or any(rest.values()):
         upkeep.kept_back.append(f"{one.lander}: {described.file} is not the file that the tables hold")
         return False

@@ -5,7 +5,6 @@ of two files overlap their rows are compared.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -15,13 +14,13 @@ import pyarrow.compute as pc
 
 from cloud.landing import intervals
 from cloud.landing.intervals import Interval
+from cloud.spark.tasks import Batches, map_items
 from cloud.storage.place import open_storage
 from cloud.tables.data_file import read_columns
-from cloud.tables.ledger import Known, known_intervals
 from cloud.tables.schema import Table
 from cloud.tables.tables import Tables
-from cloud.transforms.classify import IDENTITY, Suspect, find_within
 from cloud.transforms.rows import read_epochs
+from cloud.transforms.verdicts.classify import IDENTITY, Known, Suspect, find_within, known_intervals
 
 _SPANS = "file INT, origin STRING, epoch STRING, lo BIGINT, hi BIGINT, more BIGINT"
 
@@ -61,8 +60,8 @@ def find_numbers(tables: Tables, table: Table, counted: Counted) -> Numbers:
     names = [file.place for file in tables.files(table)]
     if not names:
         return Numbers({}, 0, None)
-    task = partial(_count_files, str(tables.of(table).place), names, counted)
-    spans = tables.spark.range(0, len(names), 1, len(names)).mapInArrow(task, _SPANS).toArrow()
+    work = partial(_count_file, str(tables.of(table).place), counted)
+    spans = map_items(tables.spark, list(enumerate(names)), work, _SPANS).toArrow()
     twice = spans.filter(pc.greater(spans["more"], 0)).select(["origin", "epoch", "lo", "hi"]).to_pylist()
     more = (pc.sum(spans["more"]).as_py() or 0) + _count_across(tables, table, counted, spans, twice)
     first = "{origin} {epoch} in {lo} to {hi}".format(**twice[0]) if twice else None
@@ -94,19 +93,13 @@ def count_rows(rows: pa.Table, key: str | None) -> pa.Table:
     )
 
 
-def _count_files(
-    place: str, names: list[str], counted: Counted, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Yields the intervals of the files that Spark names in the column `id`, for `DataFrame.mapInArrow`."""
-    folder = open_storage(place)
-    for batch in batches:
-        for number in batch.column("id").to_pylist():
-            rows = counted.of(read_columns(folder, names[number], counted.columns))
-            if rows.num_rows:
-                found = count_rows(rows, counted.key)
-                yield from found.add_column(
-                    0, "file", pa.repeat(pa.scalar(number, pa.int32()), len(found))
-                ).to_batches()
+def _count_file(place: str, counted: Counted, file: tuple[int, str]) -> Batches:
+    """Yields the intervals of a file, by its number and name."""
+    number, name = file
+    rows = counted.of(read_columns(open_storage(place), name, counted.columns))
+    if rows.num_rows:
+        found = count_rows(rows, counted.key)
+        yield from found.add_column(0, "file", pa.repeat(pa.scalar(number, pa.int32()), len(found))).to_batches()
 
 
 def _count_across(

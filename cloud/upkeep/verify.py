@@ -26,9 +26,8 @@ from cloud.landing.manifest import ManifestError
 from cloud.spark.session import generated_code, open_session
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
-from cloud.tables import ledger
 from cloud.tables.data_file import read_columns
-from cloud.tables.ledger import Known
+from cloud.tables.ledger import known_of
 from cloud.tables.schema import (
     BATCHES,
     BRONZE_MESSAGES,
@@ -43,6 +42,7 @@ from cloud.tables.schema import (
 )
 from cloud.tables.tables import Tables, require_tables
 from cloud.transforms.rows import CONFLICT, DECODED, UNDECODABLE
+from cloud.transforms.verdicts.classify import Known, known_intervals
 from cloud.upkeep.checksums import StoredFile, prove_bytes
 from cloud.upkeep.forget import read_forgotten
 from cloud.upkeep.numbers import Counted, find_numbers
@@ -189,7 +189,7 @@ class _Verifier:
 
     def _against_ledger(self) -> Iterator[Check]:
         rows = self._tables.rows(LEDGER, ["origin", "epoch", "lo", "hi"])
-        arrived = ledger.known_intervals(rows)
+        arrived = known_intervals(rows)
         overlapping = sum(pc.subtract(rows["hi"], pc.subtract(rows["lo"], 1)).to_pylist()) - _count(arrived)
         yield Check("each number in one interval", LEDGER.name, overlapping)
         messages, expected = self._numbers[BRONZE_MESSAGES], _without(arrived, read_forgotten(self._tables))
@@ -310,7 +310,7 @@ class _Verifier:
                     late.append(f"{file} waits for {waited:.0f} s")
             elif (known["rows"], known["sha256"]) != (described.rows, described.sha256):
                 others.append(f"{file} is not the file that was ingested")
-            elif _count(_without(described.streams(), self._known(described.streams()))):
+            elif _count(_without(streams := described.streams(), known_of(self._tables, (one for one, _ in streams)))):
                 lacking.append(f"{file} has messages that the ledger lacks")
         yield _check("each manifest is the one that was ingested", LANDING_FILES, others)
         yield _check("the messages of each manifest", LEDGER, lacking)
@@ -319,12 +319,6 @@ class _Verifier:
         missing = find_missing(ingested, [file for file in landed if file not in by_name])
         yield _check("no landing file is missing", LANDING_FILES, [reason for _, reason in missing])
         yield _check("messages are in the tables in time", LANDING_FILES, late)
-
-    def _known(self, streams: Known) -> Known:
-        rows = self._tables.rows(
-            LEDGER, ["origin", "epoch", "lo", "hi"], pc.field("origin").isin([origin for origin, _ in streams])
-        )
-        return ledger.known_intervals(rows)
 
     def _waited_s(self, file: str) -> float:
         """Returns for how long the oldest message of a landing file has waited, by the lander's clock."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from cloud import ingest, requarantine
-from cloud.job import batch
-from cloud.job.batch import ProofFailed
-from cloud.job.part import Done
+from cloud.job import take_in
+from cloud.job.proof import ProofFailed
 from cloud.job.run import Report
+from cloud.job.take_in import Done
 from cloud.landing.file import Row
 from cloud.tables.schema import BATCHES, QUARANTINE, READINGS, Table
 from tests.cloud.job.cut_job import cut_after
@@ -174,7 +174,7 @@ def test_the_change_feed_has_the_rows_that_left_and_no_others(lake: Lake, meter:
 def test_a_reading_whose_message_does_not_leave_quarantine_fails_loudly_and_writes_nothing(
     lake: Lake, meter: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_parts = batch.run_parts
+    run_parts = take_in.run_parts
 
     def run(*arguments: Any) -> list[Done]:
         done = run_parts(*arguments)

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from cloud.landing.manifest import Manifest
+from cloud.landing.intervals import Interval
 from cloud.tables import ledger
 from cloud.tables.schema import ARRIVALS, CHECKS, LANDING_FILES, LEDGER
 from cloud.tables.stored_table import LOG_FOLDER
 from cloud.tables.tables import Tables
-from cloud.transforms.classify import Suspect
+from cloud.transforms.verdicts.classify import Suspect
 
 EPOCH = 7
 BATCHES = 200
@@ -38,8 +38,13 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Tab
 
 
 def rows_of(tables: Tables, *origins: str) -> pa.Table:
-    manifests = [Manifest(1, "f", "l", 1, 1, 1, 0, "", [(one, EPOCH, 1, 1)]) for one in origins]
-    return ledger.load(tables, manifests, BATCHES + 1)
+    return ledger.before(tables, BATCHES + 1).load(pa.array(origins))
+
+
+def batches_of(tables: Tables, suspects: list[Suspect]) -> list[Interval]:
+    """Returns which batches brought messages that arrive again."""
+    earlier = ledger.before(tables, BATCHES + 1)
+    return earlier.batches_of(earlier.load(pa.array({suspect.origin for suspect in suspects})), suspects)
 
 
 def test_neighbours_in_the_ledger_become_one_interval_and_gaps_stay(tables: Tables) -> None:
@@ -81,14 +86,14 @@ def test_log_of_a_table_that_is_joined_after_each_append_is_summed_up_too(spark:
 @pytest.mark.parametrize("batch", [1, 63, 64, 100, BATCHES])
 def test_batch_that_brought_a_message_is_found_once_neighbours_have_become_one(tables: Tables, batch: int) -> None:
     suspects = [Suspect("steady", EPOCH, 10 * batch + 3, 10 * batch + 4, True)]
-    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(batch, batch)]
+    assert batches_of(tables, suspects) == [(batch, batch)]
 
 
 def test_batches_are_those_of_the_suspects_alone(tables: Tables) -> None:
     spans = [("steady", 15, 15), ("steady", 38, 42), ("lossy", 20, 20), ("lossy", 21, 21), ("unknown", 50, 50)]
     suspects = [Suspect(origin, EPOCH, lo, hi, True) for origin, lo, hi in spans]
-    suspects += [Suspect("steady", EPOCH, 70, 80, False), Suspect("steady", EPOCH + 1, 90, 90, True)]
-    assert ledger.batches_of(tables, rows_of(tables, "steady", "lossy"), suspects) == [(1, 1), (3, 4), (10, 10)]
+    suspects.append(Suspect("steady", EPOCH + 1, 90, 90, True))
+    assert batches_of(tables, suspects) == [(1, 1), (3, 4), (10, 10)]
 
 
 def test_each_row_of_the_ledger_is_once_in_arrivals(spark: SparkSession, tmp_path: Path) -> None:
@@ -114,13 +119,13 @@ def test_batches_are_found_in_tables_whose_ledger_was_joined_before_there_were_a
     tables.create_missing()
     tables.append_values(LEDGER, [("steady", "00000007", 1, 63, 1, 63), ("steady", "00000007", 64, 65, 64, 64)], None)
     suspects = [Suspect("steady", EPOCH, 5, 5, True)]
-    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(1, 63)]
+    assert batches_of(tables, suspects) == [(1, 63)]
     for batch in range(65, 130):
         tables.append_values(LEDGER, [("steady", "00000007", batch + 1, batch + 1, batch, batch)], None)
     ledger.merge(tables, LEDGER)
-    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(1, 63)]
+    assert batches_of(tables, suspects) == [(1, 63)]
     suspects = [Suspect("steady", EPOCH, 100, 100, True)]
-    assert ledger.batches_of(tables, rows_of(tables, "steady"), suspects) == [(99, 99)]
+    assert batches_of(tables, suspects) == [(99, 99)]
 
 
 def test_another_engine_reads_the_compacted_tables(spark: SparkSession, tables: Tables) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cloud.transforms.classify import CONFLICT, DUPLICATE, NEW, Suspect, classify, find_within
+from cloud.transforms.verdicts.classify import CONFLICT, DUPLICATE, NEW, Suspect, classify, find_within
 
 COLUMNS = (
     ("origin", pa.string()),
@@ -36,7 +36,7 @@ def verdicts(
     (doubtful,) = np.nonzero(within >= 0)
     known = np.array([suspects[place].known for place in within[doubtful]], bool)
     found = np.full(len(arrived), NEW)
-    found[doubtful] = classify(rows.take(doubtful), known, table(stored), table(conflicts))
+    found[doubtful] = classify(rows.take(doubtful), np.arange(len(doubtful)), known, table(stored), table(conflicts))
     return found.tolist()
 
 

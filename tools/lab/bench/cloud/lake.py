@@ -6,11 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from cloud import ingest
 from cloud.job import batch as job_batch
-from cloud.job.part import Decoder, Done, Part, Verdicts
+from cloud.job import take_in
+from cloud.job.part import Part
+from cloud.job.take_in import Decoder, Done
 from cloud.tables.tables import Tables
 from cloud.transforms.rows import Landed, decode
 from tools.lab.bench.cloud.landing import Fleet
@@ -58,9 +60,9 @@ class Lake:
 @contextmanager
 def without_readings() -> Iterator[None]:
     """Lets the job leave out the decoders while this is open."""
-    run_parts = job_batch.run_parts
+    run_parts = take_in.run_parts
 
-    def run(tables: Tables, parts: list[Part], verdicts: Verdicts, _: Decoder) -> list[Done]:
+    def run(tables: Tables, parts: list[Part], verdicts: DataFrame | None, _: Decoder) -> list[Done]:
         return run_parts(tables, parts, verdicts, _decode_nothing)
 
     setattr(job_batch, "run_parts", run)  # noqa: B010

@@ -4,13 +4,18 @@ There is no state beside the tables, and a message may arrive again after any ti
 looked at here: the number of any other row shows that it is new. All is done on columns: no object is made for a row.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from cloud.landing import intervals
+from cloud.landing.intervals import Interval, Intervals
+from cloud.landing.manifest import Stream
 
 NEW, DUPLICATE, CONFLICT = 0, 1, 2
 """The verdicts."""
@@ -19,6 +24,7 @@ IDENTITY = ["origin", "epoch", "seq"]
 CONTENT = ["topic", "payload"]
 """What is the same where a message comes again."""
 Numbers = npt.NDArray[np.int64]
+Known: TypeAlias = dict[Stream, Intervals]
 
 
 class Suspect(NamedTuple):
@@ -29,6 +35,30 @@ class Suspect(NamedTuple):
     lo: int
     hi: int
     known: bool
+
+
+def known_intervals(rows: pa.Table) -> Known:
+    """Returns the intervals of each stream in the ledger's rows."""
+    if not rows.num_rows:
+        return {}
+    rows = rows.sort_by([(name, "ascending") for name in ("origin", "epoch", "lo")])
+    lo, hi = (rows[name].to_numpy() for name in ("lo", "hi"))
+    follows = (np.diff(number_streams(rows, ("origin", "epoch"))) == 0) & (lo[1:] == hi[:-1] + 1)
+    firsts, lasts = intervals.find_runs(follows)
+    streams = (rows[name].take(firsts).to_pylist() for name in ("origin", "epoch"))
+    collected: dict[Stream, list[Interval]] = defaultdict(list)
+    for origin, epoch, first, last in zip(*streams, lo[firsts].tolist(), hi[lasts].tolist(), strict=True):
+        collected[origin, int(epoch, 16)].append((first, last))
+    return {stream: intervals.merge(spans) for stream, spans in collected.items()}
+
+
+def number_streams(rows: pa.Table, same: Sequence[str]) -> np.ndarray:
+    """Returns a number for each row of sorted rows: the same where these columns are the same."""
+    changes = np.zeros(rows.num_rows, bool)
+    for name in same:
+        codes = pc.dictionary_encode(rows[name].combine_chunks()).indices.to_numpy()
+        changes[1:] |= np.diff(codes) != 0
+    return np.cumsum(changes)
 
 
 def find_within(rows: pa.Table, suspects: Sequence[Suspect]) -> Numbers:
@@ -67,13 +97,16 @@ def find_overlapping(spans: pa.Table, suspects: Sequence[Suspect]) -> Numbers:
     return found[len(suspects) :]
 
 
-def classify(rows: pa.Table, known: npt.NDArray[np.bool_], stored: pa.Table, conflicts: pa.Table) -> Numbers:
+def classify(
+    rows: pa.Table, order: Numbers, known: npt.NDArray[np.bool_], stored: pa.Table, conflicts: pa.Table
+) -> Numbers:
     """Returns the verdict of each row: NEW, DUPLICATE or CONFLICT.
 
-    All three tables have the columns of IDENTITY and CONTENT. `rows` are in the order of their landing; `known` says
-    of each whether the ledger has its identity. `stored` are the messages of earlier batches, `conflicts` those of
-    their conflicts. The genuine content of an identity is the stored one, else that of the first row. A row with
-    another content is a conflict the first time, and a duplicate when that content was a conflict before.
+    All three tables have the columns of IDENTITY and CONTENT. `order` has the places of the rows as they landed, one
+    after the other; `known` says of each row whether the ledger has its identity. `stored` are the messages of earlier
+    batches, `conflicts` those of their conflicts. The genuine content of an identity is the stored one, else that of
+    the first row. A row with another content is a conflict the first time, and a duplicate when that content was a
+    conflict before.
     """
     tables = [stored, conflicts, rows]
     origins, epochs, seqs = _identities([table.select(IDENTITY) for table in tables])
@@ -81,7 +114,7 @@ def classify(rows: pa.Table, known: npt.NDArray[np.bool_], stored: pa.Table, con
     groups = _number_groups(origins, epochs, seqs)
     first_conflict, first_row = stored.num_rows, stored.num_rows + conflicts.num_rows
     count = int(groups.max(initial=-1)) + 1
-    group, content = groups[first_row:], contents[first_row:]
+    group, content, known = groups[first_row:][order], contents[first_row:][order], known[order]
 
     genuine = np.full(count, -1, np.int64)
     firsts, places = np.unique(group, return_index=True)
@@ -90,13 +123,14 @@ def classify(rows: pa.Table, known: npt.NDArray[np.bool_], stored: pa.Table, con
     genuine[groups[:first_conflict]] = contents[:first_conflict]
 
     width = int(contents.max(initial=0)) + 1
-    keys = groups * width + contents
+    keys = group * width + content
     is_copy = np.ones(len(group), bool)
-    is_copy[np.unique(keys[first_row:], return_index=True)[1]] = False
-    was_aside = np.isin(keys[first_row:], keys[first_conflict:first_row])
+    is_copy[np.unique(keys, return_index=True)[1]] = False
+    was_aside = np.isin(keys, (groups * width + contents)[first_conflict:first_row])
     is_genuine = content == genuine[group]
     repeats = is_copy | (genuine[group] < 0) | (is_genuine & known) | (~is_genuine & was_aside)
-    verdicts: Numbers = np.where(repeats, DUPLICATE, np.where(is_genuine, NEW, CONFLICT))
+    verdicts = np.empty(len(group), np.int64)
+    verdicts[order] = np.where(repeats, DUPLICATE, np.where(is_genuine, NEW, CONFLICT))
     return verdicts
 
 

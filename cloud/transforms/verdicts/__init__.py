@@ -1,0 +1,1 @@
+"""Verdicts: which messages of a batch are new, by their identities."""
