@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from tests.support.result_shape import faults_of
 from tools.lab.micropython import MicroPython
+from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.process import ProcessFailed
 from tools.lab.torture.device.command import device, torture
 from tools.lab.torture.device.kinds import Kind
 from tools.lab.torture.device.life import Tormented
@@ -30,6 +32,17 @@ async def test_nothing_is_lost_and_commands_are_answered_once_over_cuts_of_every
     assert outcome.holds, outcome
     assert min(outcome.struck[kind] for kind in ("power", "line", "broker")) > 0
     assert outcome.messages > 50
+
+
+async def test_a_run_whose_broker_does_not_start_again_ends_with_the_reason(
+    micropython: MicroPython, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_: Mosquitto) -> None:
+        raise ProcessFailed("the broker does not listen")
+
+    monkeypatch.setattr(Mosquitto, "interrupt", fail)
+    with pytest.raises(ProcessFailed, match="the broker does not listen"):
+        await torture(micropython, tmp_path, "mosquitto", 1, 20, 1)
 
 
 def test_the_command_reports_what_it_did_to_our_gateway(seed: int) -> None:

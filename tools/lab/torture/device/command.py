@@ -60,18 +60,18 @@ def device(
 async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cuts: int, seed: int) -> DeviceOutcome:
     """Cuts power, lines and broker at least `cuts` times in all, then lets the devices finish in peace.
 
-    Raises ProcessFailed, OSError or MosquittoUnavailable where the broker does not run.
+    Raises ProcessFailed, OSError or MosquittoUnavailable where the broker does not run, or takes no command.
     """
     outcome = DeviceOutcome(broker=broker_name, qos=qos)
     chance = random.Random(seed)
     broker = CUSTODIANS[broker_name](folder, "")
+    devices: list[Tormented] = []
     await broker.up()
     try:
         reader = Reader(broker.port, qos)
         await reader.subscribe()
-        devices = [
-            Tormented(vm, folder, kind, broker.port, qos, random.Random(chance.getrandbits(64))) for kind in KINDS
-        ]
+        for kind in KINDS:
+            devices.append(Tormented(vm, folder, kind, broker.port, qos, random.Random(chance.getrandbits(64))))
         commander = Commander(broker.port)
         enough = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -88,7 +88,11 @@ async def torture(vm: MicroPython, folder: Path, broker_name: str, qos: int, cut
             enough.set()
         await asyncio.gather(*(device.drain() for device in devices))
         judge(outcome, devices, await reader.read())
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from failed
     finally:
+        for device in devices:
+            await device.close()
         await broker.down()
     return outcome
 

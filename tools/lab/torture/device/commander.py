@@ -3,6 +3,7 @@
 import asyncio
 
 from tools.lab.testing.client import Client, UnexpectedEvent
+from tools.lab.testing.process import ProcessFailed
 from wire.codec.packets import Pubcomp, Pubrec
 
 RECONNECT_S = 0.1
@@ -33,12 +34,15 @@ class Commander:
         self._commands.put_nowait(None)
 
     async def run(self) -> None:
-        """Raises TimeoutError where the broker does not take a command."""
+        """Raises ProcessFailed where the broker does not take a command."""
         identifier = 0
         while (waiting := await self._commands.get()) is not None:
             identifier += 1
-            async with asyncio.timeout(SILENCE_S):
-                await self._hand_over(identifier, *waiting)
+            try:
+                async with asyncio.timeout(SILENCE_S):
+                    await self._hand_over(identifier, *waiting)
+            except TimeoutError:
+                raise ProcessFailed(f"the broker did not take command {identifier} in {SILENCE_S:g} s") from None
         if self._client is not None:
             self._client.cut()
 

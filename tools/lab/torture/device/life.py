@@ -119,7 +119,11 @@ class Tormented:
             self.witness.violations.append(
                 f"{self.name} does not come to an end: messages are left in its flash, or commands unanswered"
             )
-        process.kill()
+        finally:
+            process.kill()
+
+    async def close(self) -> None:
+        """Ends the line to the broker."""
         await self._link.cut()
 
     async def _live(self) -> None:
@@ -129,9 +133,11 @@ class Tormented:
         process.start()
         end = asyncio.create_task(asyncio.to_thread(process.ended))
         moment = asyncio.create_task(asyncio.sleep(LIFE_S) if last else self._moment(process))
-        await asyncio.wait([end, moment], return_when=asyncio.FIRST_COMPLETED)
-        moment.cancel()
-        process.kill()
+        try:
+            await asyncio.wait([end, moment], return_when=asyncio.FIRST_COMPLETED)
+        finally:  # or a run that fails waits for its devices for ever
+            moment.cancel()
+            process.kill()
         code, lines = await end
         if code != POWER_CUT:
             self.witness.violations.append(f"{self.name} ended by itself, exit code {code}: {lines[-1:]}")
