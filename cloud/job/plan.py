@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cloud.job.landed import check_size, read_landing_file
+from cloud.job.landed import check_size, load_planned, read_landing_file
 from cloud.landing import manifest
 from cloud.landing.file import parse_stem
 from cloud.landing.manifest import LandingFile, ManifestError
@@ -78,10 +78,12 @@ def choose(
     aside: list[SetAside] = []
     for file in sorted(files):
         try:
-            described = manifest.load_manifest(landing, file.removesuffix(".parquet"))
-            check = read_landing_file if file in doubted else check_size
-            check(described, landing)
-            sound.append(described.of_file)
+            described = manifest.load_landing_file(landing, file.removesuffix(".parquet"))
+            if file in doubted:
+                read_landing_file(load_planned(described, landing), landing)
+            else:
+                check_size(described, landing)
+            sound.append(described)
         except ManifestError as error:
             aside.append(SetAside(file, str(error)))
     return sorted(sound, key=lambda described: (described.lander, described.number)), aside

@@ -5,7 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -75,6 +75,9 @@ class Manifest(LandingFile, frozen=True):
         return by_stream(self.intervals)
 
 
+_Described = TypeVar("_Described", bound=LandingFile)
+
+
 def by_stream(spans: Iterable[tuple[str, int, int, int]]) -> dict[Stream, list[Interval]]:
     """Returns the intervals of each stream, in their order."""
     streams: dict[Stream, list[Interval]] = defaultdict(list)
@@ -124,19 +127,32 @@ def read_manifest(path: Path) -> Manifest:
 
 def load_manifest(storage: Storage, stem: str) -> Manifest:
     """Reads the manifest of this name without its ending. Raises ManifestError as `read_manifest`, and StoreError."""
-    try:
-        content = storage.read(f"{stem}.json")
-    except StoreError:
-        raise
-    except OSError as error:
-        raise ManifestError(f"the manifest cannot be read: {error}") from error
-    return parse_manifest(content, stem)
+    return _parse(_read(storage, stem), stem, Manifest)
+
+
+def load_landing_file(storage: Storage, stem: str) -> LandingFile:
+    """Reads what the manifest of this name says of its file, without the intervals, which may be many. Raises as
+    `load_manifest`."""
+    return _parse(_read(storage, stem), stem, LandingFile)
 
 
 def parse_manifest(content: bytes, stem: str) -> Manifest:
     """Decodes the manifest in the file of this name without its ending. Raises ManifestError as `read_manifest`."""
+    return _parse(content, stem, Manifest)
+
+
+def _read(storage: Storage, stem: str) -> bytes:
     try:
-        manifest = msgspec.json.decode(content, type=Manifest)
+        return storage.read(f"{stem}.json")
+    except StoreError:
+        raise
+    except OSError as error:
+        raise ManifestError(f"the manifest cannot be read: {error}") from error
+
+
+def _parse(content: bytes, stem: str, kind: type[_Described]) -> _Described:
+    try:
+        manifest = msgspec.json.decode(content, type=kind)
     except msgspec.MsgspecError as error:
         raise ManifestError(f"the manifest cannot be read: {error}") from error
     if manifest.format != FORMAT:
