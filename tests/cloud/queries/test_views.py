@@ -1,5 +1,6 @@
 """The file with the views' SQL: any Spark session and DuckDB run it as it is, and find the same rows."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from cloud import open_views
 from cloud.queries.views import VIEWS_FILE, name_in_sql, views
 from cloud.tables.schema import TABLES
 from tests.cloud.engine import open_duckdb
@@ -108,3 +110,11 @@ def test_every_column_of_a_view_is_documented(engine: duckdb.DuckDBPyConnection,
     if columns.startswith("those of `readings`, "):
         columns = ", ".join([*(f"`{name}`" for name in engine.sql("SELECT * FROM readings").columns), columns[21:]])
     assert columns == ", ".join(f"`{column}`" for column in found)
+
+
+def test_a_query_that_comes_again_has_the_same_plan_in_spark(spark: SparkSession, folder: Path) -> None:
+    """Spark writes the seed of random() into the code that it compiles for a query."""
+    session = spark.newSession()
+    open_views(session, folder)
+    (row,) = session.sql("EXPLAIN EXTENDED SELECT * FROM gaps").collect()
+    assert set(re.findall(r"rand(?:om)?\(([-\d]+)\)", row.plan)) == {"0"}
