@@ -1,6 +1,7 @@
 """A sample of the torture of a gateway, and proof that it notices faults."""
 
 import json
+import re
 
 import pytest
 import typer
@@ -45,6 +46,14 @@ def test_the_same_seed_and_number_are_the_same_session(seed: int) -> None:
     for number in (0, 5, NUMBERS + 7, NUMBERS // 2):
         assert draw(Pools(seed), seed, number) == draw(Pools(seed), seed, number)
     assert draw(Pools(seed), seed, 1) != draw(Pools(seed), seed, 2)
+
+
+def test_two_generators_take_no_session_of_each_other_over(seed: int) -> None:
+    of_each = []
+    for first in (0, NUMBERS):
+        connects = b"".join(draw(Pools(seed), seed, number).packets[0] for number in range(first, first + 100))
+        of_each.append(set(re.findall(rb"any-\d+", connects)))
+    assert len(of_each[0]) > 40 and not of_each[0] & of_each[1]
 
 
 def test_packets_are_drawn_well_formed_and_corrupted_afterwards(seed: int) -> None:

@@ -50,7 +50,8 @@ def draw(pools: Pools, seed: int, number: int) -> StormSession:
     level = MQTT_5 if dice.roll(3) else MQTT_3_1_1
     manner = chosen(dice, MANNERS if dice.roll(RARE_EVERY) or line == "serial" else RARE_MANNERS)
     is_shared = dice.roll(SHARED_EVERY) == 0 and line not in OWN_CLIENTS  # whose sessions belong to their users
-    client_id = SHARED if is_shared else f"{line if line in OWN_CLIENTS else 'any'}-{number % CLIENTS}"
+    client = number // NUMBERS * CLIENTS + number % CLIENTS  # no two generators have the same ones
+    client_id = SHARED if is_shared else f"{line if line in OWN_CLIENTS else 'any'}-{client}"
     if level == MQTT_5 and dice.roll(100) == 0:
         packets = connect_by_scram(dice, client_id)
     else:
