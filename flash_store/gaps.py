@@ -49,13 +49,12 @@ class Gaps:
         starts = range(4, len(value) - _RANGE_SIZE + 1, _RANGE_SIZE)
         self.ranges = [list(struct.unpack_from(_RANGE, value, at)) for at in starts]
 
-    def told(self, reason: int = 0) -> list:
-        """Returns (first, last) of the ranges in which every id was lost, for one reason or (0) for all.
+    def told(self, reason: int) -> list:
+        """Returns (first, last) of the ranges in which every id was lost, for this reason.
 
         A merged range is left out: it does not say which of its ids were lost.
         """
-        ranges = [one for one in self.ranges if one[3] == reason or not reason]
-        return [(first, last) for first, last, count, _ in ranges if count == last - first + 1]
+        return [(first, last) for first, last, count, why in self.ranges if why == reason and count == last - first + 1]
 
     def add(self, first: int, last: int, count: int, reason: int) -> None:
         """Adds a range; `save` makes it durable."""

@@ -43,8 +43,13 @@ class Mount:
         boot [R5].
         """
         missing = self._missing
-        for first, last in lost.told():
-            missing.remove(first, last)
+        for first, last, count, reason in lost.ranges:
+            # Drops take the oldest: what is missing between two that were dropped was dropped too, or acknowledged.
+            if count == last - first + 1 or reason == gaps.DROPPED:
+                missing.remove(first, last)
+            else:  # it was merged, and tells of its ends for certain
+                missing.remove(first, first)
+                missing.remove(last, last)
         for first, last in missing.ranges():
             lost.add(first, last, last - first + 1, gaps.DAMAGED)
         if self._is_torn:

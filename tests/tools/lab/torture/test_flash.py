@@ -31,8 +31,15 @@ LIVES = {
     "a drop whose gap found no room": (Scenario(16, 512, "drop_oldest", goes_bad=True), 103),
     "an erase without its note": (Scenario(256, 4096, goes_bad=True), 100_026),
     "gaps that a relocation saves on the way": (Scenario(32, 512), 200_148),
+    "a dropped message in a merged gap": (Scenario(32, 1024, "drop_oldest"), 139),
+    "a dropped message in a merged gap, in small sectors": (Scenario(32, 512, "drop_oldest"), 139),
 }
-LONG_LIVES = ("an erase without its note", "gaps that a relocation saves on the way")
+LONG_LIVES = (
+    "an erase without its note",
+    "gaps that a relocation saves on the way",
+    "a dropped message in a merged gap",
+    "a dropped message in a merged gap, in small sectors",
+)
 
 
 @pytest.mark.parametrize(
