@@ -43,6 +43,12 @@ class StormSession:
         return b"".join(self.packets)
 
 
+def client_of(line: str, number: int) -> str:
+    """The client identifier of a session that shares it with sessions of the same generator alone."""
+    client = number // NUMBERS * CLIENTS + number % CLIENTS
+    return f"{line if line in OWN_CLIENTS else 'any'}-{client}"
+
+
 def draw(pools: Pools, seed: int, number: int) -> StormSession:
     """The session with this number."""
     dice = Dice(seed * 1_000_003 + number * 2_654_435_761)
@@ -50,8 +56,7 @@ def draw(pools: Pools, seed: int, number: int) -> StormSession:
     level = MQTT_5 if dice.roll(3) else MQTT_3_1_1
     manner = chosen(dice, MANNERS if dice.roll(RARE_EVERY) or line == "serial" else RARE_MANNERS)
     is_shared = dice.roll(SHARED_EVERY) == 0 and line not in OWN_CLIENTS  # whose sessions belong to their users
-    client = number // NUMBERS * CLIENTS + number % CLIENTS  # no two generators have the same ones
-    client_id = SHARED if is_shared else f"{line if line in OWN_CLIENTS else 'any'}-{client}"
+    client_id = SHARED if is_shared else client_of(line, number)
     if level == MQTT_5 and dice.roll(100) == 0:
         packets = connect_by_scram(dice, client_id)
     else:
