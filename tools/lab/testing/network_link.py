@@ -42,22 +42,26 @@ class NetworkLink:
         self.ends: set[_End] = set()
         self.connects: set[asyncio.Task[None]] = set()
         self.port = free_port()
+        self._turning = asyncio.Lock()  # its port is free only when a cut has ended
 
     async def open(self) -> int:
-        """Listens on its port, and returns it."""
+        """Listens on its port, unless it does so already, and returns it."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _NearEnd(self), "127.0.0.1", self.port)
+        async with self._turning:
+            if self._server is None:
+                self._server = await loop.create_server(lambda: _NearEnd(self), "127.0.0.1", self.port)
         return self.port
 
     async def cut(self) -> None:
         """Resets every connection and refuses new ones until ``open`` is called again."""
-        server, self._server = self._server, None
-        if server is not None:
-            for listening in server.sockets:
-                asyncio.get_running_loop().remove_reader(listening.fileno())
-            for _ in range(ACCEPT_TURNS):  # asyncio leaves open what it is accepting when its server closes
-                await asyncio.sleep(0)
-            server.close()
+        async with self._turning:
+            server, self._server = self._server, None
+            if server is not None:
+                for listening in server.sockets:
+                    asyncio.get_running_loop().remove_reader(listening.fileno())
+                for _ in range(ACCEPT_TURNS):  # asyncio leaves open what it is accepting when its server closes
+                    await asyncio.sleep(0)
+                server.close()
         if self.connects:
             await asyncio.wait(self.connects)
         for end in self.ends:

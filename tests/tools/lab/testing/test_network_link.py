@@ -31,3 +31,12 @@ async def test_connection_that_is_just_being_accepted_is_cut_as_well(turns: int)
         client.close()
         far.close()
         await far.wait_closed()
+
+
+async def test_two_faults_may_cut_a_link_at_once_and_both_open_it_again() -> None:
+    link = NetworkLink("127.0.0.1", 1)
+    await link.open()
+    await asyncio.gather(link.cut(), link.cut())
+    await asyncio.gather(link.open(), link.open(), link.cut(), link.open())
+    assert not link.is_cut
+    await link.cut()
