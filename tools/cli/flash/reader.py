@@ -139,7 +139,7 @@ def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
     mount = store.next_mount
     mount.boot_id = replay.next_boot_id
     told = [(range(gap.first, gap.last + 1), gap) for gap in store.gaps if gap.count == gap.last - gap.first + 1]
-    mount.damaged = [one for one in replay.missing if not any(one in ids for ids, _ in told)]
+    mount.damaged = [one for one in replay.missing if not any(_tells_of(gap, one) for gap in store.gaps)]
     if replay.lost_message:
         mount.leaves_out = store.last_id + 1
     dropped_up_to = max((gap.last for gap in store.gaps if gap.reason == DROPPED), default=0)
@@ -152,6 +152,13 @@ def _foresee_mount(store: Store, replay: Replay, contents: list[bytes]) -> None:
             sector.problem = _distrust(sector.number in replay.voided, contents[sector.number], store.granule)
             if sector.problem:
                 mount.erases.append(sector.number)
+
+
+def _tells_of(gap: Gap, message_id: int) -> bool:
+    """Returns whether this id is not missing, as the gap counts it, or lies between dropped ones [G2]."""
+    if gap.count == gap.last - gap.first + 1 or gap.reason == DROPPED:
+        return gap.first <= message_id <= gap.last
+    return message_id in (gap.first, gap.last)
 
 
 def _distrust(is_voided: bool, content: bytes, granule: int) -> str | None:

@@ -11,7 +11,7 @@ from flash_store.errors import StoreError
 from flash_store.incoming import Incoming
 from flash_store.log import Log
 from tests.house.repository import ROOT
-from tests.tools.cli.flash.images import LIVES, flash_with, formatted, of_workload, sector_size_of
+from tests.tools.cli.flash.images import LIVES, flash_with, formatted, of_full_store, of_workload, sector_size_of
 from tools.cli.flash.reader import read_store
 from tools.cli.flash.store import DAMAGED, TORN, NoStore, Store
 from tools.lab.sim.nor import NorFlash, Operation
@@ -95,6 +95,11 @@ def test_they_agree_on_what_flipped_bits_left(life: Life, granule: int, seed: in
     rng = random.Random(seed)
     for image in life(formatted(granule), seed):
         check(corrupted(image, rng.randrange(1, 5), rng), granule)
+
+
+def test_they_agree_that_what_is_missing_between_dropped_messages_was_dropped() -> None:
+    # With this seed a bit flips in a message whose gap has been merged with its neighbours'.
+    test_they_agree_on_what_flipped_bits_left(of_full_store, 16, seed=986076662)
 
 
 def operations_of(
