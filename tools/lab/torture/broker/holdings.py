@@ -17,12 +17,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from gateway.network.announcements import CHANGES_KEPT
+from gateway.network.interest import Change
 from gateway.sessions.session import Session
 from tools.cli.gateway.process import run
 
 OURS = ("gateway.", "wire.", "aiohttp.", "uvloop.", "uplink.")
 PASSING = {"Message", "Publish", "PublishBatch", "Topics", "LogRow", "Delivery", "Grant", "Flow", "Common", "_Window"}
 """Classes whose objects are in caches of bounded size, or in transit."""
+KEPT = {f"{Change.__module__}.{Change.__name__}": CHANGES_KEPT}
+"""How many objects of a class a history of its own may hold: the report counts only what goes beyond."""
 
 
 def holdings() -> dict[str, Any]:
@@ -43,6 +47,8 @@ def holdings() -> dict[str, Any]:
             kinds[f"{kind.__module__}.{kind.__name__}"] += 1
         if kind is Session:
             sessions.append((thing.client_id, thing.user))
+    for name, most in KEPT.items():
+        kinds[name] = max(0, kinds[name] - most)
     kinds["descriptors"] = len(os.listdir("/proc/self/fd"))
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     kinds["threads"] = int(status["Threads"])
