@@ -30,13 +30,14 @@ def brought_by(extra: str) -> frozenset[str]:
     """The name of every distribution that is there with the extra ("" for none), brought directly or not."""
     lines = [line for one in included(extra) for line in EXTRAS[one]]
     todo = [Requirement(line) for line in (*PROJECT["project"]["dependencies"], *lines)]
-    seen: set[str] = set()
+    seen: set[tuple[str, frozenset[str]]] = set()
     while todo:
-        distribution = canonicalize_name(todo.pop().name)
-        if distribution not in seen and distribution != "holdfast":
-            seen.add(distribution)
-            todo += [found for found in map(Requirement, _required_by(distribution)) if _is_wanted(found)]
-    return frozenset(seen)
+        requirement = todo.pop()
+        distribution, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if (distribution, extras) not in seen and distribution != "holdfast":
+            seen.add((distribution, extras))
+            todo += [found for found in map(Requirement, _required_by(distribution)) if _is_wanted(found, extras)]
+    return frozenset(distribution for distribution, _ in seen)
 
 
 def _required_by(distribution: str) -> list[str]:
@@ -46,9 +47,10 @@ def _required_by(distribution: str) -> list[str]:
         return []
 
 
-def _is_wanted(requirement: Requirement) -> bool:
+def _is_wanted(requirement: Requirement, extras: frozenset[str]) -> bool:
     marker = requirement.marker
     return marker is None or any(
-        marker.evaluate({"extra": "", "python_version": python, "python_full_version": f"{python}.5"})
+        marker.evaluate({"extra": extra, "python_version": python, "python_full_version": f"{python}.5"})
         for python in PYTHONS
+        for extra in {"", *extras}
     )

@@ -127,7 +127,7 @@ def test_a_command_of_several_extras_finds_them_installed(set_up: SetUp) -> None
     ready = clone / ".venv/ready"
     before = ready.read_text()
     made_from = before.splitlines()[0]
-    ready.write_text("".join(f"{extra}{made_from}\n" for extra in ("gateway", "cloud", "tools", "")))
+    ready.write_text("".join(f"{extra}{made_from}\n" for extra in ("gateway", "cloud", "flash", "tools", "")))
     _, _, err = end(start(clone, "demo", "--help"))
     assert "installing" not in err
     ready.write_text("".join(f"{extra}{made_from}\n" for extra in ("gateway", "tools", "")))

@@ -17,6 +17,23 @@ def reset() -> None:
     _chip.leave(_chip.RESETS)
 
 
+def soft_reset() -> None:
+    raise SystemExit
+
+
+def bootloader(timeout_ms: int = 0) -> None:
+    """Starts the loader in the chip's ROM, as the button at its boot pin does."""
+    _chip.leave(_chip.LOADS)
+
+
+def unique_id() -> bytes:
+    return bytes([0x24, 0x6F, 0x28, 0xAA, 0xBB, 0xCC])
+
+
+def freq() -> int:
+    return 160_000_000
+
+
 def deepsleep(sleep_ms: int = 0) -> None:
     """Ends the program; the board starts it again after this time."""
     _chip.write("sleep_ms", str(sleep_ms).encode())
@@ -32,7 +49,7 @@ class RTC:
     def memory(self, content: bytes | None = None) -> bytes:
         if content is None:
             try:
-                with open(f"{_chip.FOLDER}/rtc", "rb") as file:
+                with _chip.HOST[0](f"{_chip.FOLDER}/rtc", "rb") as file:
                     return file.read()
             except OSError:
                 return b""

@@ -8,7 +8,7 @@ watchdogs and sleeps that end the program.
 import sys
 
 from _chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, SOFT_RESET, WDT_RESET
-from _power import RTC, WDT, Timer, deepsleep, reset, reset_cause
+from _power import RTC, WDT, Timer, bootloader, deepsleep, freq, reset, reset_cause, soft_reset, unique_id
 from _uart import UART
 
 try:
@@ -32,9 +32,13 @@ __all__ = (
     "WDT",
     "WDT_RESET",
     "Timer",
+    "bootloader",
     "deepsleep",
+    "freq",
     "reset",
     "reset_cause",
+    "soft_reset",
+    "unique_id",
 )
 PINS: dict = {}  # number: level
 CHIPS: list = []  # (SPI number, chip-select pin's number, chip)

@@ -1,5 +1,7 @@
 """`rp2` of a simulated board: the storage area of its flash.
 
+Where the file `storage` is in the chip's folder, it tells where in the flash the area begins, and its size.
+
 A real `rp2.Flash` checks neither bounds nor pages, and would overwrite other data. This one raises AssertionError.
 """
 
@@ -7,8 +9,10 @@ import _chip
 
 SECTOR_SIZE = 4096
 PAGE_SIZE = 256
-STORAGE_SIZE = 16 * SECTOR_SIZE
-STORAGE = _chip.memory("flash", STORAGE_SIZE)
+TOLD = _chip.read("storage").split() if _chip.FOLDER else []
+STORAGE_AT = int(TOLD[0]) if TOLD else 0
+STORAGE_SIZE = int(TOLD[1]) if TOLD else 16 * SECTOR_SIZE
+STORAGE = _chip.memory("flash", STORAGE_AT + STORAGE_SIZE)
 
 
 class Flash:
@@ -20,7 +24,7 @@ class Flash:
             raise ValueError
         if start + size > STORAGE_SIZE:
             raise ValueError
-        self._base, self._size = start, size
+        self._base, self._size = STORAGE_AT + start, size
 
     def readblocks(self, block: int, buffer: bytearray, offset: int) -> None:
         start = self._start(block, offset, len(buffer))

@@ -1,0 +1,52 @@
+"""What a simulated board's MicroPython says of itself: `sys` and `micropython` with what differs from the unix port."""
+
+import sys
+
+MODULES = {
+    "esp32": ("machine", "network", "esp32", "esp", "onewire", "ds18x20", "dht"),
+    "rp2": ("machine", "network", "rp2", "onewire", "ds18x20", "dht"),
+}
+
+
+def banner(machine: str) -> str:
+    return sys.version.split("; ")[-1] + "; " + machine + '\nType "help()" for more information.\n'
+
+
+class _Implementation:
+    name = "micropython"
+    version = sys.implementation.version
+    _mpy = sys.implementation._mpy
+    _build = "GENERIC"
+    _machine = ""
+
+
+class _Sys:
+    """`sys` of the board."""
+
+
+class _MicroPython:
+    """`micropython` of the board."""
+
+
+def pretend(platform: str, machine: str, console) -> None:
+    """Lets `import sys` and `import micropython` return the board's."""
+    import micropython
+
+    _Implementation._machine = machine
+    changes = {"implementation": _Implementation, "platform": platform, "argv": [], "stdout": console.output}
+    _replace(sys, _Sys, changes)
+    _replace(micropython, _MicroPython, {"kbd_intr": console.set_interrupt})
+
+
+def _replace(module, stand_in, changes: dict) -> None:
+    """Lets `stand_in` be imported instead of a built-in module: the same but for the changes."""
+    for name in dir(module):
+        if not name.startswith("__"):
+            setattr(stand_in, name, changes.get(name, getattr(module, name)))
+    sys.modules[module.__name__] = stand_in
+
+
+def load_modules(platform: str) -> None:
+    """Loads the simulated modules while the host's files can still be read, and hides where they came from."""
+    for name in MODULES[platform]:
+        __import__(name)
