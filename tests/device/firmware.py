@@ -45,15 +45,20 @@ class Firmware:
         program = f"import device.main; device.main.main({str(self.config_path)!r})"
         self.argv = [*([*vm.argv, *HEAP] if vm else [sys.executable]), "-c", program]
         self.environment = vm.environment() if vm else {**os.environ, "PYTHONPATH": str(source_root())}
+        # MicroPython looks for modules in the current folder first: there are none of the checkout's in this one.
+        self._folder = folder
         self._log = folder / "device.log"
-        self._process = Process("device", self.argv, self._log, self.environment)
+        self._process = self._new_process()
 
     _started: ClassVar[list["Firmware"]] = []
 
     async def start(self) -> None:
         self._started.append(self)
-        self._process = Process("device", self.argv, self._log, self.environment)
+        self._process = self._new_process()
         self._process.start()
+
+    def _new_process(self) -> Process:
+        return Process("device", self.argv, self._log, self.environment, folder=self._folder)
 
     async def says(self, text: str, deadline_s: float = 30.0) -> str:
         """Waits for a line that holds ``text``, and returns it."""

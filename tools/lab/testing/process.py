@@ -42,6 +42,7 @@ class Process:
         environment: variables on top of this process's own.
         ready: what is in the line by which it says that it is ready, or the TCP port of the loopback address on which
             it then listens.
+        folder: the current folder of the command; None: that of this process.
 
     Attributes:
         lines: what it has printed since its last start, both streams, without the ends of the lines.
@@ -55,6 +56,7 @@ class Process:
         log: Path | None = None,
         environment: dict[str, str] | None = None,
         ready: str | int = "",
+        folder: Path | None = None,
     ) -> None:
         self.name = name
         self.lines: list[str] = []
@@ -63,6 +65,7 @@ class Process:
         self._log = log
         self._environment = {**_environment(), **(environment or {})}
         self._ready = ready
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._has_closed = True
@@ -78,6 +81,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=self._environment,
+            cwd=self._folder,
             start_new_session=True,
         )
         assert self._process.stdout is not None
