@@ -1,10 +1,16 @@
-"""The module `holdfast`, for a user's own program on a board: the build copies this module there under that name."""
+"""The module `holdfast`, for a user's own program on a board: the build copies this module there under that name.
+
+`tools/cli/device/holdfast.pyi` says its types to an editor.
+"""
 
 from device import memory
 from device.main import advance as advance_device
 from device.main import fail, failures_of, make, make_watchdog
 from device.values import ConfigError
+from flash_store.errors import DeviceFailed as DeviceFailed
+from flash_store.errors import MessageTooLarge as MessageTooLarge
 from flash_store.errors import StoreError
+from flash_store.errors import StoreFull as StoreFull
 
 _parts: list = []  # the watchdog and the device that was started
 _paths: list = []  # the path of its configuration

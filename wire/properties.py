@@ -154,10 +154,10 @@ def _fault(identifier: int, kind: int, value) -> str | None:
     """Returns why the standard forbids this value; None if it allows it."""
     if kind == _FLAG and value > 1:
         return f"property 0x{identifier:02x} is {value}, not 0 or 1"
-    if value == 0 and identifier in _NEVER_ZERO:
-        return f"property 0x{identifier:02x} may not be 0"
     if identifier == RESPONSE_TOPIC and ("+" in value or "#" in value):
         return "a response topic holds a wildcard [MQTT-3.3.2-14]"
+    if value == 0 and identifier in _NEVER_ZERO:
+        return f"property 0x{identifier:02x} may not be 0"
     return None
 
 

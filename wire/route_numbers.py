@@ -107,7 +107,7 @@ def gateway_of_via(text):
 def encode_statement(statement):
     """Returns a statement's payload, JSON in UTF-8. Raises ValueError if a part is out of range."""
     _check(statement)
-    values = [STATEMENT_VERSION] + list(statement[:6])
+    values: list = [STATEMENT_VERSION] + list(statement[:6])
     values += [[list(one) for one in statement.origins], [list(one) for one in statement.dropped]]
     values.append(_encode_runs(statement.refused) if statement.refused else "")
     members = [f"{_dump(name)}:{_dump(value)}" for name, value in zip(_FIELDS, values)]

@@ -154,7 +154,7 @@ class Wifi:
         chosen = self._networks[self._number]
         try:
             if any(one.address for one in self._networks):
-                self._station.ifconfig(chosen.address or "dhcp")
+                self._station.ifconfig(chosen.address or "dhcp")  # type: ignore[arg-type, unused-ignore]
             self._station.connect(*[chosen.ssid, chosen.password][: 1 + (chosen.password is not None)])
         except OSError as error:
             self._tell(f"cannot be joined: {error}; attempts go on")

@@ -28,15 +28,26 @@ class Tls(Tcp):
     Raises OSError if a file cannot be read, ValueError if it has no certificate or key.
     """
 
-    def __init__(self, address: tuple, poller, watchdog, server_name: str, ca: str, certificate=None, key=None) -> None:
+    def __init__(
+        self,
+        address: tuple,
+        poller,
+        watchdog,
+        server_name: str,
+        ca: str,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
         super().__init__(address[0], address[1], poller, watchdog)
         self._server_name = server_name
         self._context = tls.SSLContext(tls.PROTOCOL_TLS_CLIENT)
-        self._context.verify_mode = tls.CERT_REQUIRED
+        self._context.verify_mode = tls.CERT_REQUIRED  # type: ignore[attr-defined, unused-ignore]  # not in the stubs
         self._context.load_verify_locations(_read(ca))
         if certificate is not None:
+            assert key is not None
             self._context.load_cert_chain(_read(certificate), _read(key))
-        self._secured: tls.SSLSocket | None = None  # the socket, once it is connected
+        # The socket, once it is connected.
+        self._secured: tls.SSLSocket | None = None  # type: ignore[name-defined, unused-ignore]
         self._piece = b""  # bytes of a write that did not end: TLS needs the same bytes again
         self._is_shaken = False  # whether the handshake is over: bytes of the application have come
 

@@ -17,7 +17,7 @@ class Losses:
     def __init__(self, log, tell) -> None:
         self._log = log
         self._tell = tell
-        self._told: tuple | None = None  # the gap that was reported last
+        self._told: tuple = ()  # the gap that was reported last
         self._id: int | None = None  # id of the message that reports it
 
     def advance(self) -> bool:

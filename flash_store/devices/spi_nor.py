@@ -94,7 +94,7 @@ class SpiNor:
             self._change(ERASE, argument, 0)
         return 0
 
-    def _change(self, command: tuple, block: int, offset: int, content=b"") -> None:
+    def _change(self, command: tuple, block: int, offset: int, content: bytes | memoryview = b"") -> None:
         """Programs or erases, and waits until the chip has ended the command."""
         what = f"{'erase' if command is ERASE else 'program'} in sector {block} at {offset}"
         self._transfer(bytes((WRITE_ENABLE,)))
@@ -134,7 +134,7 @@ class SpiNor:
             self._header[at] = address & 0xFF
             address >>= 8
 
-    def _transfer(self, header, content=b"", into=None) -> None:
+    def _transfer(self, header, content: bytes | memoryview = b"", into=None) -> None:
         """Selects the chip, sends a command, and reads the answer if `into` is given."""
         self._cs(0)
         try:

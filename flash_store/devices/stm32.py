@@ -6,7 +6,7 @@ from flash_store.errors import DeviceFailed
 def refuse_caching(device) -> None:
     """Raises DeviceFailed if `device` is `pyb.Flash`, because its writes reach flash only later."""
     try:
-        from pyb import Flash  # only an STM32 has this module
+        from pyb import Flash  # pyright: ignore[reportMissingImports]  # only an STM32 has this module
     except ImportError:
         return
     if isinstance(device, Flash):

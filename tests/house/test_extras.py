@@ -16,6 +16,7 @@ from tests.house.repository import FOLDERS, PORTABLE_FOLDERS, ROOT, imports, rea
 from tools.cli.commands import COMMANDS
 
 CONFIGURED = {"proton"}  # what only a route of a kind needs, by an extra of its own; the gateway runs without it
+EVERYWHERE = {"pip"}  # in each virtual environment
 SIMULATED = {path.stem for path in (ROOT / "tools/lab/sim/boards").glob("*.py")}  # a board's modules
 RUN = re.compile(r'(?:"-m",|(?<![\w.])python\()\s*"([\w.]+)"')
 RUN_OURSELVES = re.compile(r"(?<!def )(?<![\w.])holdfast\(")
@@ -60,7 +61,7 @@ def needed_by(command: str) -> set[str]:
                 todo.append(COMMANDS["gateway run"].target.partition(":")[0])
             elif folder in FOLDERS:
                 todo.append(name)
-            elif folder not in stdlib_module_names | CONFIGURED | SIMULATED and (
+            elif folder not in stdlib_module_names | CONFIGURED | EVERYWHERE | SIMULATED and (
                 module.partition(".")[0] not in PORTABLE_FOLDERS
             ):
                 needed.add(canonicalize_name(distributions()[folder][0]))

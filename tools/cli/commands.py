@@ -63,6 +63,7 @@ device build         | tools   | cli.device.build                        | Compi
 device check-config  | -       | cli.device.check_config                 | Check a device's configuration before it goes on a board.
 device partitions    | tools   | cli.device.partitions                   | Write an ESP32's partition table with room for the store.
 device inspect       | -       | cli.device.inspect                      | Show what is stored in a copy of a device's flash.
+device stubs         | -       | cli.device.stubs                        | Fetch a board's type stubs for an editor and a type checker.
 gateway run          | gateway | cli.gateway.process                     | Run a gateway.
 gateway check-config | gateway | cli.gateway.check_config                | Check a configuration file without starting a gateway.
 gateway repair       | gateway | cli.gateway.repair:repair_store         | Repair a damaged message store.

@@ -52,7 +52,7 @@ __all__ = [
     "encode",
 ]
 
-_READERS = dict(TO_CLIENT)
+_READERS: dict = dict(TO_CLIENT)
 _READERS.update(TO_SERVER)
 _READERS.update({SUBACK: Suback.decode, UNSUBACK: Unsuback.decode})
 

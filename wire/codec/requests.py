@@ -154,7 +154,9 @@ def _read_filter(reader: Reader) -> str:
     return topic_filter
 
 
-TO_SERVER = {kind.TYPE: kind.decode for kind in (Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq, Disconnect, Auth)}
+TO_SERVER: dict = {
+    kind.TYPE: kind.decode for kind in (Publish, Puback, Pubrec, Pubrel, Pubcomp, Pingreq, Disconnect, Auth)
+}
 """The packets that a server reads."""
 
 TO_SERVER.update({CONNECT: decode_connect, SUBSCRIBE: decode_subscribe, UNSUBSCRIBE: decode_unsubscribe})

@@ -226,7 +226,7 @@ class Connection:
     def _ready_to_read(self) -> bool:
         return True
 
-    def _handle(self, packet: Packet) -> Packet | None:
+    def _handle(self, packet) -> Packet | None:
         """Handles a packet that the table allows in this state; returns an event for the application, or None."""
         raise NotImplementedError
 

@@ -68,7 +68,7 @@ class MulticastReceiver:
 
     def __init__(self) -> None:
         self.datagrams = self.messages = 0
-        self.refused = dict.fromkeys(REFUSALS, 0)
+        self.refused: dict = dict.fromkeys(REFUSALS, 0)
         self._macs: dict = {}  # by the number of the key: the one in use, and the next one
         self._epoch = b""
         self._window = _ReplayWindow(0)

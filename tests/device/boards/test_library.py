@@ -4,14 +4,25 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.device.firmware import TOPIC, Firmware, eventually, tcp
 from tests.support.subscriber import subscriber
-from tools.cli.device.build import Board, build_board
+from tools.cli.device.build import Board, build_board, compile_program
 from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.mosquitto import mosquitto
 
 ANSWERS = f"{TOPIC}/answer"
+PUBLISHES_TOO_MUCH = """
+import holdfast
+holdfast.start({config!r})
+try:
+    holdfast.publish("doors/front", bytes(8192))
+except holdfast.MessageTooLarge as error:
+    full, failed = holdfast.StoreFull, holdfast.DeviceFailed
+    print("too large", issubclass(full, holdfast.StoreError), issubclass(failed, holdfast.StoreError))
+"""
 
 
 async def test_program_of_the_page_publishes_once_flash_has_it(micropython: MicroPython, tmp_path: Path) -> None:
@@ -46,3 +57,20 @@ async def test_program_of_ones_own_keeps_its_heap_as_dense_as_the_firmware(
     device.argv[-1] = f"{start}; print('collects each', gc.threshold())"
     await device.start()
     assert await device.says("collects each") == "collects each 4096"
+
+
+@pytest.mark.parametrize("form", ["modules", "image"])
+async def test_program_of_ones_own_can_name_the_errors_of_publish(
+    form: str, micropython: MicroPython, tmp_path: Path
+) -> None:
+    if form == "modules":
+        build_board(Board.UNIX, tmp_path / "lib")
+    else:
+        for path, content in compile_program(Board.UNIX).items():
+            (tmp_path / "lib" / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "lib" / path).write_bytes(content)
+    device = Firmware(micropython, tmp_path, tcp(9), sensors=[], journal=None)
+    device.environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
+    device.argv[-1] = PUBLISHES_TOO_MUCH.format(config=str(device.config_path))
+    await device.start()
+    assert (await device.says("too large")).endswith(" True True")
