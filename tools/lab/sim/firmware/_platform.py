@@ -2,6 +2,7 @@
 
 import sys
 
+MPY_VERSION = 0x3FF  # the bits of `sys.implementation._mpy` below the architecture
 MODULES = {
     "esp32": ("machine", "network", "esp32", "esp", "onewire", "ds18x20", "dht"),
     "rp2": ("machine", "network", "rp2", "onewire", "ds18x20", "dht"),
@@ -28,11 +29,12 @@ class _MicroPython:
     """`micropython` of the board."""
 
 
-def pretend(platform: str, machine: str, console) -> None:
+def pretend(platform: str, machine: str, architecture: int, console) -> None:
     """Lets `import sys` and `import micropython` return the board's."""
     import micropython
 
     _Implementation._machine = machine
+    _Implementation._mpy = sys.implementation._mpy & MPY_VERSION | architecture << 10
     changes = {"implementation": _Implementation, "platform": platform, "argv": [], "stdout": console.output}
     _replace(sys, _Sys, changes)
     _replace(micropython, _MicroPython, {"kbd_intr": console.set_interrupt})
@@ -47,6 +49,19 @@ def _replace(module, stand_in, changes: dict) -> None:
 
 
 def load_modules(platform: str) -> None:
-    """Loads the simulated modules while the host's files can still be read, and hides where they came from."""
+    """Loads the simulated modules while the host's files can still be read."""
     for name in MODULES[platform]:
         __import__(name)
+
+
+def wire(program: str, root: str) -> None:
+    """Runs the program that wires chips to the board. The board's own programs do not see what it has loaded."""
+    if not program:
+        return
+    before = set(sys.modules)
+    sys.path.insert(0, root)
+    exec(program, {})
+    sys.path.pop(0)
+    for name in list(sys.modules):
+        if name not in before:
+            sys.modules.pop(name)

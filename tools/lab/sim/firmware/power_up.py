@@ -1,8 +1,10 @@
-"""The start of a simulated board's MicroPython: `power_up.py PLATFORM MACHINE [files=BYTES] [raw]`.
+"""The start of a simulated board's MicroPython: `power_up.py PLATFORM MACHINE ROOT arch=NUMBER [files=BYTES]
+[raw]`.
 
 It mounts the file system that is in the flash over the host's, runs boot.py and main.py from it, and then serves the
 console, in the order of MicroPython's ports/esp32/main.c. With `raw` the console was in its raw mode before a soft
-reset: then main.py does not run. With `files` an RP2's file system has only so much of the storage area.
+reset: then main.py does not run. ROOT is the folder of our packages on the host, and `arch` the
+number of the chip in .mpy files. With `files` an RP2's file system has only so much of the storage area.
 """
 
 import sys
@@ -13,8 +15,8 @@ import _console
 import _files
 import _platform
 
-PLATFORM, MACHINE = sys.argv[1:3]
-OPTIONS = sys.argv[3:]
+PLATFORM, MACHINE, ROOT, ARCHITECTURE = sys.argv[1:5]
+OPTIONS = sys.argv[5:]
 FILES = [int(option[len("files=") :]) for option in OPTIONS if option.startswith("files=")]
 IS_RAW = "raw" in OPTIONS
 PROGRAM_BYTES = {"esp32": 32, "rp2": 256}  # that the file system programs at once
@@ -25,10 +27,11 @@ The file system appears to be corrupted: it is neither erased nor can it be moun
 
 def main() -> None:
     console = _console.Console(_platform.banner(MACHINE))
-    _platform.pretend(PLATFORM, MACHINE, console)
+    _platform.pretend(PLATFORM, MACHINE, int(ARCHITECTURE[len("arch=") :]), console)
     _chip.keep_files_of_the_host()
     device = _files.device(PLATFORM, FILES[0] if FILES else None)
     _platform.load_modules(PLATFORM)
+    _platform.wire(_chip.read("wiring.py"), ROOT)
     try:
         if device is not None:
             _files.mount(device, PROGRAM_BYTES[PLATFORM])

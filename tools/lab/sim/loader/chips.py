@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 MAGIC_REGISTER = 0x4000_1000  # a word of the ROM that differs from chip to chip
 ESP32_MAGIC = 0x00F0_1D83
+XTENSA, RISC_V = 10, 11
 MAC = bytes.fromhex("24 6f 28 aa bb cc")
 
 
@@ -31,6 +32,7 @@ class Chip:
         tells_security: whether the ROM knows GET_SECURITY_INFO, which tells `image_id`.
         bootloader_at: where on the flash the ROM looks for the bootloader.
         registers: what the registers hold after a reset; all others hold 0.
+        architecture: its number in .mpy files (MicroPython's py/persistentcode.h).
         watchdog: the register that starts the watchdog of the low-power part; None where esptool does not use it.
     """
 
@@ -41,6 +43,7 @@ class Chip:
     bootloader_at: int
     spi: SpiRegisters
     registers: dict[int, int] = field(hash=False)
+    architecture: int
     watchdog: int | None = None
 
 
@@ -70,6 +73,7 @@ ESP32 = Chip(
         0x3FF5_F06C: 800 << 7,
         0x3FF4_0014: 347,  # the UART's divider at 115,200 baud
     },
+    architecture=XTENSA,
 )
 ESP32S3 = Chip(
     name="esp32s3",
@@ -79,6 +83,7 @@ ESP32S3 = Chip(
     bootloader_at=0x0,
     spi=_SPI,
     registers={0x6000_7044: _LOW, 0x6000_7048: _HIGH, 0x6000_7050: 2 << 18},  # version 0.2
+    architecture=XTENSA,
     watchdog=0x6000_8098,
 )
 ESP32C3 = Chip(
@@ -89,6 +94,7 @@ ESP32C3 = Chip(
     bootloader_at=0x0,
     spi=_SPI,
     registers={0x6000_8844: _LOW, 0x6000_8848: _HIGH, 0x6000_8850: 4 << 18},  # version 0.4
+    architecture=RISC_V,
     watchdog=0x6000_8090,
 )
 CHIPS = {chip.name: chip for chip in (ESP32, ESP32S3, ESP32C3)}

@@ -76,6 +76,7 @@ class Commands:
 
     Attributes:
         is_stub: whether the stub runs, rather than the ROM.
+        is_used: whether anything but SYNC was executed.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Commands:
         on_watchdog: Callable[[], None],
         runs_stub: bool = True,
     ) -> None:
-        self.is_stub = False
+        self.is_stub = self.is_used = False
         self._chip, self._flash = chip, flash
         self._registers = Registers(chip, flash, on_watchdog)
         self._on_baud, self._on_start, self._runs_stub = on_baud, on_start, runs_stub
@@ -102,6 +103,7 @@ class Commands:
         if len(packet) < HEADER.size or packet[0] != REQUEST:
             return b""
         _, command, size, checksum = HEADER.unpack_from(packet)
+        self.is_used = self.is_used or command != SYNC
         body = packet[HEADER.size :]
         if len(body) != size:
             return self._reply(command, error=INVALID)

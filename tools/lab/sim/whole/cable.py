@@ -1,6 +1,7 @@
 """The line between a host's port and a simulated board: its speed, and what goes wrong on it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,17 +34,21 @@ class Cable:
 
     Args:
         paced: whether a byte takes the time that it takes on a real line.
+        on_pull: called when the fault `pull_after` has pulled the cable.
 
     Attributes:
         baud: the board's speed. Bytes at another speed arrive as noise. None: it finds out the host's speed itself, as
             a ROM loader does.
     """
 
-    def __init__(self, path: Path, network: NetworkPort, dice: Dice, paced: bool) -> None:
+    def __init__(
+        self, path: Path, network: NetworkPort, dice: Dice, paced: bool, on_pull: Callable[[], object]
+    ) -> None:
         self.faults = Faults()
         self.baud: int | None = None
         self.passed = 0  # bytes, both directions together
         self._path, self._network, self._dice, self._paced = path, network, dice, paced
+        self._on_pull = on_pull
         self._terminal: PseudoTerminal | None = PseudoTerminal(path)
         self._incoming: asyncio.Queue[bytes] = asyncio.Queue()
         self._must_reset = asyncio.Event()
@@ -54,14 +59,14 @@ class Cable:
         return self._terminal
 
     def pull(self) -> None:
-        """Unplugs the cable from the host; the board keeps its power."""
+        """Takes the port away from the host."""
         if self._terminal is not None:
             self._terminal.close()
             self._terminal = None
         self._network.hang_up()
 
     def plug(self) -> None:
-        """Plugs it in again, at the same name."""
+        """Gives it back, at the same name."""
         if self._terminal is None:
             self._terminal = PseudoTerminal(self._path)
 
@@ -137,6 +142,7 @@ class Cable:
             if left <= size:
                 self.faults.pull_after = None
                 self.pull()
+                self._on_pull()
 
     def _spoil(self, content: bytes, host_baud: int | None) -> bytes:
         if self.baud is not None and host_baud is not None and self.baud != host_baud:

@@ -1,6 +1,7 @@
 """A whole ESP32 in simulation: ROM loader, flash, bootloader and MicroPython behind one serial port."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class WholeBoard(Board):
         self, folder: Path, chip: Chip = ESP32, *, flash_size: int = 4 * MIB, runs_stub: bool = True, **board: Any
     ) -> None:
         self.machine = f"Simulated {chip.title} module with {chip.title}"
+        self.architecture = chip.architecture
         super().__init__(folder, **board)
         self.chip = chip
         self.flash = FlashFile(folder / "flash", flash_size)
@@ -64,12 +66,15 @@ class WholeBoard(Board):
         await self.send(WAITING.encode())
         left = asyncio.Event()
         speeds: list[int] = []
-        commands = Commands(self.chip, self.flash, speeds.append, left.set, self.bite, self._runs_stub)
+        fresh = partial(Commands, self.chip, self.flash, speeds.append, left.set, self.bite, self._runs_stub)
+        commands = fresh()
         deframer = Deframer(LONGEST_PACKET)
         closing = asyncio.ensure_future(self._close_is_reset())
         try:
             while not left.is_set():
                 for packet in deframer.feed(await self.read()):
+                    if self.guesses and commands.is_used and packet.startswith(SYNC_BEGIN[1:]):
+                        commands = fresh()  # esptool would have reset the chip before it
                     busy_us = self.flash.busy_us
                     try:
                         reply = commands.take(packet)
@@ -85,14 +90,15 @@ class WholeBoard(Board):
 
     async def _close_is_reset(self) -> None:
         """On a terminal esptool cannot reset the board at its end, but it closes the port."""
-        terminal = self.cable.terminal
-        if terminal is None:
-            return
-        while not terminal.is_open:
-            await asyncio.sleep(0.01)
-        await terminal.drained()
-        if self.guesses and self.cable.terminal is terminal:
-            self.guess_reset(loader=False)
+        while True:
+            terminal = self.cable.terminal
+            if terminal is None or not terminal.is_open:
+                await asyncio.sleep(0.01)
+                continue
+            await terminal.closed()
+            if self.guesses and self.cable.terminal is terminal:
+                self.guess_reset(loader=False)
+                return
 
     async def _start_from_flash(self) -> None:
         self.cable.baud = None

@@ -37,6 +37,7 @@ class PicoBoard(Board):
 
     platform = "rp2"
     machine = "Simulated Raspberry Pi Pico W with RP2040"
+    architecture = 4  # ARMv6-M
 
     def __init__(
         self,

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
+from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython, find
 from tools.lab.sim.boards._chip import (
     DEEPSLEEP_RESET,
@@ -50,6 +51,9 @@ class Board:
         paced: whether bytes on the line, programs and erases take the time of a real board.
         guesses: a pseudo-terminal has no DTR and RTS. With this the board guesses what esptool wants of them: at a SYNC
             packet it resets into the loader, and when the port is closed it starts its program.
+        has_own_power: whether the board goes on when the cable is pulled; others are off until it is plugged in.
+        wiring: a program that wires simulated chips to the board's pins (`tools.lab.sim.boards.machine`), run at each
+            start by the VM.
         micropython: the VM that stands for the one in the firmware; the one that `tools.lab.micropython` finds.
         heap: the size of its heap, as `-X heapsize` takes it.
 
@@ -62,6 +66,7 @@ class Board:
 
     platform: str
     machine: str
+    architecture: int  # its number in .mpy files
 
     def __init__(
         self,
@@ -69,6 +74,8 @@ class Board:
         *,
         paced: bool = False,
         guesses: bool = True,
+        has_own_power: bool = False,
+        wiring: str = "",
         micropython: MicroPython | None = None,
         heap: str = HEAP,
         seed: int = 1,
@@ -80,7 +87,8 @@ class Board:
         self.printed = b""
         self.starts = 0
         self.paced = paced
-        self._guesses = guesses
+        self._guesses, self._has_own_power = guesses, has_own_power
+        (folder / "wiring.py").write_text(wiring)
         self._vm = Vm(micropython or find(), folder, self.platform, heap)
         self._seed = seed
         self._boots_loader = False  # the level of the boot pin at the next reset
@@ -121,14 +129,15 @@ class Board:
         self._call(lambda: self._reset(loader, PWRON_RESET))
 
     def pull_cable(self) -> None:
-        """Unplugs the cable from the host; the board keeps its power."""
-        self._call(lambda: self.cable.pull())
+        """Unplugs the cable from the host."""
+        self._call(self._pull)
 
     def plug_cable(self) -> None:
-        self._call(lambda: self.cable.plug())
+        """Plugs the cable in again."""
+        self._call(self._plug)
 
     def wait_for(self, state: str, deadline_s: float = DEADLINE_S) -> None:
-        """Waits until the board is in this state: `loader`, `program`, or `nothing` where it cannot start.
+        """Waits until the board is in this state: `loader`, `program`, `off`, or `nothing` where it cannot start.
 
         Raises TimeoutError.
         """
@@ -177,7 +186,8 @@ class Board:
         mode = ""
         while True:
             (self.folder / "cause").write_text(str(self._cause))
-            self._vm.power_on(self.machine, *options, *([mode] if mode else []))
+            told = [self.machine, str(source_root()), f"arch={self.architecture}", *options]
+            self._vm.power_on(*told, *([mode] if mode else []))
             typing = asyncio.ensure_future(self._type())
             try:
                 code = await self._vm.run(self.send)
@@ -241,7 +251,7 @@ class Board:
         self._network = NetworkPort(self._turn_lines)
         await self._network.open()
         self.url = self._network.url
-        self.cable = Cable(Path(self.port), self._network, Dice(self._seed), self.paced)
+        self.cable = Cable(Path(self.port), self._network, Dice(self._seed), self.paced, self._pull)
         self._tasks = [asyncio.ensure_future(self.cable.carry()), asyncio.ensure_future(self._reset_when_due())]
         self._reset(False, PWRON_RESET)
         self._ready.set_result(None)
@@ -250,14 +260,14 @@ class Board:
         self._loop.stop()
 
     async def _wind_up(self) -> None:
-        tasks = [*self._tasks, *([self._running] if self._running else [])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         self._vm.power_off()
         self.cable.pull()
         self._network.close()
-        await asyncio.sleep(0)
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._loop.shutdown_default_executor()
 
     async def _reset_when_due(self) -> None:
         while True:
@@ -275,6 +285,17 @@ class Board:
         elif self._is_held:
             self._is_held = False
             self._rising = self._loop.call_later(RISE_S, lambda: self._reset(self._is_boot, PWRON_RESET))
+
+    def _pull(self) -> None:
+        self.cable.pull()
+        if not self._has_own_power:
+            self._loop.call_soon(self._halt)
+            self.enter("off")
+
+    def _plug(self) -> None:
+        self.cable.plug()
+        if not self._has_own_power:
+            self._reset(False, PWRON_RESET)
 
     def _halt(self) -> None:
         if self._running is not None:

@@ -25,7 +25,7 @@ class PseudoTerminal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._is_closed = False
+        self._is_closed = self._was_open = False
         self._waiting: dict[asyncio.Event, Callable[[], object]] = {}  # with what calls the wait off
         self._master, slave = os.openpty()
         tty.setraw(slave)
@@ -64,10 +64,16 @@ class PseudoTerminal:
         """Waits for what the host sends. Raises OSError where the cable is unplugged."""
         while not self._is_closed:
             try:
-                return os.read(self._master, CHUNK_BYTES)
+                content = os.read(self._master, CHUNK_BYTES)
+                self._was_open = True
+                return content
             except BlockingIOError:
+                self._was_open = True
                 await self._when(self._master, is_writing=False)
             except OSError:  # no program has it open
+                if self._was_open:
+                    self._was_open = False
+                    self._drop_unread()
                 await asyncio.sleep(LOOK_AGAIN_S)
         raise OSError(errno.EIO, "the cable is unplugged")
 
@@ -84,7 +90,13 @@ class PseudoTerminal:
                     continue
                 return
 
-    async def drained(self) -> None:
+    def _drop_unread(self) -> None:
+        """Drops what the program that has closed the port did not read; the next one must not read it."""
+        slave = os.open(os.readlink(self._path), os.O_RDWR | os.O_NOCTTY)
+        termios.tcflush(slave, termios.TCIFLUSH)
+        os.close(slave)
+
+    async def closed(self) -> None:
         """Returns when the host has closed the port."""
         while self.is_open:
             await asyncio.sleep(LOOK_AGAIN_S)

@@ -171,3 +171,46 @@ def test_paced_line_takes_the_time_of_its_bytes(tmp_path: Path, micropython: Mic
         board.wait_printed(b"end\r\n")
         took_s = time.monotonic() - began_s
     assert took_s > 0.7 * lines * 11 * 10 / 115_200
+
+
+@NEEDS_BOARD_TOOLS
+def test_chips_are_wired_to_the_board(tmp_path: Path, micropython: MicroPython) -> None:
+    wiring = """
+import machine
+from tools.lab.sim.chips.sht31 import Sht31
+machine.connect_i2c(Sht31(lambda: 0, 0x6000, 0x8000), 0, 0x44)
+"""
+    board = WholeBoard(tmp_path / "board", micropython=micropython, wiring=wiring)
+    board.flash.program(ESP32.bootloader_at, firmware())
+    with board:
+        board.wait_printed(b">>> ")
+        program = "import sys, machine; print(machine.I2C(0, scl=None, sda=None).scan(), 'tools' in sys.modules)"
+        assert mpremote(board.port, "exec", program).stdout == "[68] False\n"
+
+
+@NEEDS_BOARD_TOOLS
+def test_board_tells_its_architecture(tmp_path: Path, micropython: MicroPython) -> None:
+    board = WholeBoard(tmp_path / "board", micropython=micropython)
+    board.flash.program(ESP32.bootloader_at, firmware())
+    with board:
+        board.wait_printed(b">>> ")
+        assert mpremote(board.port, "eval", "__import__('sys').implementation._mpy >> 10").stdout == "10\n"
+
+
+def test_board_is_off_while_its_cable_is_pulled_unless_it_has_power_of_its_own(
+    tmp_path: Path, micropython: MicroPython
+) -> None:
+    for has_own_power in (False, True):
+        board = WholeBoard(tmp_path / str(has_own_power), micropython=micropython, has_own_power=has_own_power)
+        board.flash.program(ESP32.bootloader_at, firmware())
+        with board:
+            board.wait_printed(b">>> ")
+            starts = board.starts
+            board.pull_cable()
+            assert not Path(board.port).exists()
+            board.plug_cable()
+            assert Path(board.port).exists()
+            if not has_own_power:
+                board.wait_started(starts + 1)
+                continue
+            assert board.starts == starts
