@@ -1,9 +1,14 @@
 """The byte stream between a client and the broker, whatever listener the client came through."""
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
+
+
+def never() -> bool:
+    """Says that no certificate of a client is revoked, where there is none or no list."""
+    return False
 
 
 @dataclass(slots=True, frozen=True)
@@ -13,6 +18,7 @@ class Visitor:
     ``host`` is its address: an IP address without a port, or the name of a serial line. ``certificate_user`` is the
     user that its certificate names. ``may_be_anonymous`` says that its listener accepts clients without an account.
     ``tls`` is the version of TLS and the cipher of its connection. ``is_realtime``: its listener is a real-time one.
+    ``is_revoked`` says whether its certificate is revoked now, by the lists that its listener has read last.
     """
 
     host: str
@@ -20,6 +26,7 @@ class Visitor:
     may_be_anonymous: bool = False
     tls: str | None = None
     is_realtime: bool = False
+    is_revoked: Callable[[], bool] = never
 
 
 class Port(Protocol):

@@ -1,20 +1,17 @@
 """PEM files of certificates, keys and revocation lists, for TLS."""
 
-import base64
-import re
 import ssl
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from host.der import Certificate, RevocationList, certificates_in, lists_in
 from host.errors import ConfigError
 from host.files import read_file
 
-PEM_BLOCK = re.compile(rb"-----BEGIN (CERTIFICATE|X509 CRL)-----\s(.*?)-----END", re.DOTALL)
 UTC_FORM = "%Y-%m-%dT%H:%M:%SZ"
 SOON = timedelta(days=14)
-DER_INTEGER, DER_SEQUENCE, DER_UTC_TIME, DER_TIME, DER_VERSION = 0x02, 0x30, 0x17, 0x18, 0xA0
 
 
 def load_own(context: ssl.SSLContext, certificate: str | Path, key: str | Path) -> None:
@@ -36,16 +33,41 @@ def load_authorities(context: ssl.SSLContext, path: str | Path) -> None:
     _load(context, path, "x509_ca", "certificates of authorities in PEM")
 
 
-def load_revoked(context: ssl.SSLContext, path: str, authorities: str) -> None:
-    """Loads revocation lists; certificates on them are refused. Raises ConfigError.
+def load_revoked(context: ssl.SSLContext, path: str, authorities: str) -> list[RevocationList]:
+    """Loads revocation lists; certificates on them are refused. Returns these lists.
 
     If each authority in ``authorities``, and each that signed one of them, has a list, whole chains are checked
     against the lists. Otherwise only the client's own certificate is: OpenSSL refuses a chain with a missing list.
+
+    Raises:
+        ConfigError: the file cannot be read, or has the list of none of the authorities: OpenSSL would take it, and
+            refuse every client.
     """
     _load(context, path, "crl", "revocation lists in PEM")
-    listed = {name for kind, der in _blocks(path) if kind == b"X509 CRL" for name in _names(der)}
-    needed = {name for kind, der in _blocks(authorities) if kind == b"CERTIFICATE" for name in _names(der)}
+    try:
+        lists, known = lists_in(read_file(path)), certificates_in(read_file(authorities))
+    except (ValueError, IndexError) as error:
+        raise ConfigError(f"{path}: expected revocation lists of the authorities in {authorities}, in DER") from error
+    _check_signers(path, lists, authorities, known)
+    listed = {one.issuer for one in lists}
+    needed = {name for one in known for name in (one.issuer, one.subject)}
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN if needed <= listed else ssl.VERIFY_CRL_CHECK_LEAF
+    return lists
+
+
+def _check_signers(path: str, lists: list[RevocationList], authorities: str, known: list[Certificate]) -> None:
+    """Raises ConfigError if no list is of a known authority, or one is signed with another key than its authority's."""
+    keys: dict[bytes, set[bytes]] = {}
+    for authority in known:
+        keys.setdefault(authority.subject, set()).add(authority.key_id)
+    ours = [one for one in lists if one.issuer in keys]
+    if not ours:
+        raise ConfigError(f"{path}: expected the revocation list of an authority in {authorities}, and it is another's")
+    for one in ours:
+        if one.key_id and b"" not in keys[one.issuer] and one.key_id not in keys[one.issuer]:
+            raise ConfigError(
+                f"{path}: a revocation list of an authority in {authorities}, which another key than its own has signed"
+            )
 
 
 def reason_of(error: ssl.SSLError) -> str:
@@ -76,59 +98,17 @@ def validities(path: str) -> list[Validity]:
 
     OpenSSL has read the file without an error. Raises ConfigError.
     """
-    blocks = _blocks(path)
-    certificates = [der for kind, der in blocks if kind == b"CERTIFICATE"]
-    lists = [der for kind, der in blocks if kind == b"X509 CRL"]
-    return [Validity(path, *times) for times in map(_times_in, certificates[:1] + lists) if times is not None]
+    pem = read_file(path)
+    try:
+        certificates = [Validity(path, one.begins, one.ends) for one in certificates_in(pem)[:1]]
+        return certificates + validities_of(path, lists_in(pem))
+    except (ValueError, IndexError):  # OpenSSL reads more forms than DER
+        return []
 
 
-def _times_in(der: bytes) -> tuple[datetime, datetime] | None:
-    """Returns the validity of a certificate, or thisUpdate and nextUpdate of a list [RFC 5280, 4.1 and 5.1]."""
-    parts = _parts(der)
-    for group in (parts, *(list(_elements(der, *part[1:])) for part in parts if part[0] == DER_SEQUENCE)):
-        times = [_time_of(tag, der[begin:end]) for tag, begin, end in group if tag in (DER_UTC_TIME, DER_TIME)]
-        if times:
-            return (times[0], times[1]) if len(times) > 1 else None
-    return None
-
-
-def _blocks(path: str) -> list[tuple[bytes, bytes]]:
-    """Returns the kind of each certificate and revocation list in a PEM file, and its DER."""
-    return [(kind, base64.b64decode(body)) for kind, body in PEM_BLOCK.findall(read_file(path))]
-
-
-def _parts(der: bytes) -> list[tuple[int, int, int]]:
-    """Returns the elements of a certificate, or a revocation list, that its issuer has signed."""
-    (whole,) = _elements(der, 0, len(der))
-    to_be_signed = next(_elements(der, *whole[1:]))
-    return list(_elements(der, *to_be_signed[1:]))
-
-
-def _names(der: bytes) -> list[bytes]:
-    """Returns the names in a certificate, its issuer's and its subject's, or in a list, its issuer's [RFC 5280]."""
-    parts = [part for part in _parts(der) if part[0] not in (DER_VERSION, DER_INTEGER)]  # without version and serial
-    places = (1, 3) if parts[2][0] == DER_SEQUENCE else (1,)  # behind the issuer: a validity, or a time
-    return [der[parts[place][1] : parts[place][2]] for place in places]
-
-
-def _elements(der: bytes, begin: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yields the tag of each element between two places, and where its content begins and ends [X.690]."""
-    while begin < end:
-        tag, length = der[begin], der[begin + 1]
-        begin += 2
-        if length & 0x80:  # the length has this many bytes
-            size = length & 0x7F
-            length = int.from_bytes(der[begin : begin + size], "big")
-            begin += size
-        yield tag, begin, begin + length
-        begin += length
-
-
-def _time_of(tag: int, content: bytes) -> datetime:
-    text = content.decode("ascii")
-    if tag == DER_UTC_TIME:  # two digits of the year, from 1950 to 2049 [RFC 5280, 4.1.2.5.1]
-        text = ("19" if text[:2] >= "50" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
+def validities_of(path: str, lists: Sequence[RevocationList]) -> list[Validity]:
+    """Returns the validity of the lists of a file that announce their end."""
+    return [Validity(path, one.begins, one.ends) for one in lists if one.ends is not None]
 
 
 def _load(context: ssl.SSLContext, path: str | Path, kind: str, expected: str) -> None:

@@ -172,7 +172,8 @@ class Broker:
                     await connection.caught_up()
 
     def reload(self) -> None:
-        """Reads accounts, access rules and certificates again, and disconnects the users with a changed account.
+        """Reads accounts, access rules and certificates again, and disconnects the users with a changed account, and
+        the clients whose certificate is revoked now.
 
         Raises:
             ConfigError: a file cannot be used; what was read from it before still holds.
@@ -183,6 +184,9 @@ class Broker:
                 reload()
             except ConfigError as error:
                 errors.append(str(error))
+        for connection in list(self._connections.values()):
+            if connection.is_revoked:
+                connection.disconnect(reasons.ADMINISTRATIVE_ACTION)
         if errors:
             raise ConfigError("; ".join(errors))
 

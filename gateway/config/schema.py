@@ -23,7 +23,8 @@ TcpPortNumber = Annotated[int, msgspec.Meta(ge=0, le=TCP_PORT_MAX)]
 
 
 class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
-    """TLS on a listener. The files are read again on SIGHUP; clients stay connected."""
+    """TLS on a listener. The files are read again on SIGHUP; clients stay connected, unless their certificate is
+    revoked."""
 
     certificate: NonEmpty
     """A PEM file with the gateway's certificate and the certificates between it and the root."""
@@ -37,7 +38,9 @@ class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     client_crl: NonEmpty | None = None
     """A PEM file with the revocation lists of these authorities; it must have the list of each client's own authority.
-    If that list has expired, no client of the authority can log in. If there is a list for each authority in
+    When the file is read again, connections whose certificate is on a list end. If a list has expired, no client of its
+    authority can log in: the log and `/healthz` say so two weeks before. An expired list does not replace one that
+    counts, nor does a file without a list of an authority in `client_ca`. If there is a list for each authority in
     `client_ca`, and for each authority that signed one of these, then intermediate authorities are checked too, and
     each of them needs a list. Otherwise only clients' own certificates are checked, and a revoked intermediate
     authority still lets its clients in. Names are compared byte by byte."""

@@ -112,6 +112,11 @@ class Connection:
         """Whether the client came through a real-time listener."""
         return self._port.visitor.is_realtime
 
+    @property
+    def is_revoked(self) -> bool:
+        """Whether the certificate with which the client has connected is revoked now."""
+        return self._port.visitor.is_revoked()
+
     async def serve(self) -> None:
         """Serves until the connection ends. A fault of the client ends its connection and nothing else."""
         try:

@@ -3,14 +3,18 @@
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from gateway.auth.accounts import NAME_SIZE_MAX, RESERVED_NAMES
 from gateway.config.schema import TlsConfig
 from gateway.listeners.connection_limits import AcceptedConnection
 from gateway.log_fields import about
-from gateway.port import Visitor, host_of
-from host.pem import load_authorities, load_own, load_revoked, validities
+from gateway.port import Visitor, host_of, never
+from host.der import RevocationList, certificate_of
+from host.errors import ConfigError
+from host.pem import UTC_FORM, load_authorities, load_own, load_revoked, validities, validities_of
 from host.tls import choose
 
 SUBJECT_ALTERNATIVE = {"dns": "DNS", "uri": "URI", "email": "email"}
@@ -49,13 +53,35 @@ class Tls:
 
     def __init__(self, config: TlsConfig) -> None:
         self._config = config
+        self._lists: list[RevocationList] = []
         self.reload()
 
     def reload(self) -> None:
-        """Reads the files again, for later connections. On ConfigError it goes on with those it has."""
-        self.context = make_context(self._config)
-        files = (self._config.certificate, self._config.client_crl)
-        self.validities = [one for file in files if file is not None for one in validities(file)]
+        """Reads the files again, for later connections. On ConfigError it goes on with those it has.
+
+        A revocation list that is out of date does not take the place of one that is not: no client of its authority
+        could connect any more.
+        """
+        context, lists = load_files(self._config)
+        dated = validities(self._config.certificate)
+        if self._config.client_crl is not None:
+            _check_dates(self._config.client_crl, lists, self._lists)
+            dated = dated + validities_of(self._config.client_crl, lists)
+        self.context, self._lists, self.validities = context, lists, dated
+
+    def watched(self, certificate: bytes | None) -> Callable[[], bool]:
+        """Returns what says whether a client's certificate, in DER, is on a list that is in use at that moment.
+
+        Raises CertificateRefusedError: it cannot be read.
+        """
+        if self._config.client_crl is None or certificate is None:
+            return never
+        try:
+            read = certificate_of(certificate)
+        except (ValueError, IndexError) as error:
+            raise CertificateRefusedError("its certificate is not in DER") from error
+        issuer, serial = read.issuer, read.serial
+        return lambda: any(one.issuer == issuer and serial in one.serials for one in self._lists)
 
     def user_of(self, certificate: dict[str, Any] | None) -> str | None:
         """Returns the user that a client's certificate names, None without one.
@@ -83,26 +109,41 @@ class Tls:
         return str(user)
 
 
-def make_context(config: TlsConfig) -> ssl.SSLContext:
-    """Makes the context of a TLS server. Raises ConfigError."""
+def load_files(config: TlsConfig) -> tuple[ssl.SSLContext, list[RevocationList]]:
+    """Returns the context of a TLS server, and the revocation lists by which it refuses clients. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = _Handshake
     choose(context, config.minimum_version, config.ciphers)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     load_own(context, config.certificate, config.key)
-    if config.client_ca is not None:
-        _trust(context, config.client_ca, config.client_crl)
-    return context
+    lists = [] if config.client_ca is None else _trust(context, config.client_ca, config.client_crl)
+    return context, lists
 
 
-def _trust(context: ssl.SSLContext, authorities: str, revoked: str | None) -> None:
+def _trust(context: ssl.SSLContext, authorities: str, revoked: str | None) -> list[RevocationList]:
     context.verify_mode = ssl.CERT_REQUIRED
     # A resumed session would bring a certificate that is not checked again.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     load_authorities(context, authorities)
-    if revoked is not None:
-        load_revoked(context, revoked, authorities)
+    return [] if revoked is None else load_revoked(context, revoked, authorities)
+
+
+def _check_dates(path: str, lists: list[RevocationList], before: list[RevocationList]) -> None:
+    """Raises ConfigError if a list is out of date, and the one that it would replace is not."""
+    now = datetime.now(UTC)
+    usable = {one.issuer for one in before} - {one.issuer for one in _ended(before, now)}
+    for one in _ended(lists, now):
+        if one.issuer in usable:
+            raise ConfigError(
+                f"{path}: a revocation list is out of date since {one.ends:{UTC_FORM}}, and would keep all clients of "
+                "its authority out"
+            )
+
+
+def _ended(lists: list[RevocationList], now: datetime) -> Iterator[RevocationList]:
+    """Yields the lists that are out of date."""
+    return (one for one in lists if one.ends is not None and one.ends < now)
 
 
 class Visitors:
@@ -127,8 +168,11 @@ class Visitors:
             return Visitor(host, may_be_anonymous=self._anonymous, is_realtime=self._is_realtime)
         try:
             user = self._tls.user_of(connection.getpeercert())
+            is_revoked = self._tls.watched(connection.getpeercert(binary_form=True))
+            if is_revoked():  # since the handshake began
+                raise CertificateRefusedError("its certificate is revoked")
         except CertificateRefusedError as error:
             logger.warning("connection refused", extra=about(peer=accepted.peer, reason=str(error)))
             return None
         cipher = (connection.cipher() or ("",))[0]
-        return Visitor(host, user, self._anonymous, f"{connection.version()} {cipher}", self._is_realtime)
+        return Visitor(host, user, self._anonymous, f"{connection.version()} {cipher}", self._is_realtime, is_revoked)

@@ -18,8 +18,13 @@ from host.errors import ConfigError
 from host.pem import validities
 from host.tls import VERSIONS, Version
 from tests.gateway.listeners.host import LONG_S, Host, hosting, port_number
+from tests.gateway.serving import running
 from tests.gateway.support import reasons_of
 from tools.lab.testing.certificates import LIFE, Authority
+from tools.lab.testing.client import Client
+from tools.lab.testing.lines import StreamLine
+from wire.codec.packets import Disconnect
+from wire.reasons import ADMINISTRATIVE_ACTION
 
 
 def mutual(folder: Path, authority: Authority, **options: Any) -> TcpConfig:
@@ -126,6 +131,100 @@ async def test_a_revoked_certificate_is_not_let_in_once_the_list_is_read(tmp_pat
         assert not await is_let_in(host, alice)
 
 
+async def test_a_connection_ends_when_its_certificate_is_on_the_list_that_is_read_again(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    listener = mutual(tmp_path, authority, client_crl=str(authority.revoke()))
+    names = ("alice", "bob", "carl")
+    contexts = {name: client_context(authority, authority.sign(name, [name])) for name in names}
+    async with running(tmp_path / "store", listener) as broker:
+        port = broker.listeners.all[0].port  # type: ignore[union-attr]
+        clients = {}
+        for name in ("alice", "bob"):
+            line = await asyncio.open_connection("127.0.0.1", port, ssl=contexts[name])
+            clients[name] = Client(name)
+            await clients[name].connect_over(StreamLine(*line))
+        not_logged_in, silent = await asyncio.open_connection("127.0.0.1", port, ssl=contexts["carl"])
+        await clients["bob"].ping()
+        authority.revoke("alice", "carl")
+        broker.reload()
+        assert (await clients["alice"].expect(Disconnect)).reason_code == ADMINISTRATIVE_ACTION
+        assert await asyncio.wait_for(not_logged_in.read(), LONG_S) == b""
+        silent.close()
+        await clients["bob"].ping()
+        await clients["bob"].disconnect()
+
+
+async def test_a_handshake_that_began_before_a_revocation_lets_no_client_in(tmp_path: Path) -> None:
+    """A request for a WebSocket comes as long after the handshake as its client likes."""
+    authority = Authority(tmp_path)
+    tls = mutual(tmp_path, authority, client_crl=str(authority.revoke())).tls
+    alice = client_context(authority, authority.sign("alice", ["alice"]))
+    async with hosting(WebSocketConfig(port=0, tls=tls)) as host:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_number(host), ssl=alice)
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n")
+        await writer.drain()
+        authority.revoke("alice")
+        host.listeners.reload()
+        writer.write(b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: mqtt\r\n")
+        writer.write(b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), LONG_S)).startswith(b"HTTP/1.1 403 ")
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "case", ["out of date", "another authority's", "signed with another key", "missing", "no list"]
+)
+async def test_a_list_that_would_keep_every_client_out_is_not_taken(tmp_path: Path, case: str) -> None:
+    authority = Authority(tmp_path)
+    stranger = Authority(tmp_path / "other", "stranger" if case == "another authority's" else "authority")
+    bob = authority.sign("bob", ["bob"])
+    crl = authority.revoke("bob")
+    complaint = {
+        "out of date": "a revocation list is out of date since 20",
+        "another authority's": f"expected the revocation list of an authority in {authority.path}, and it is another's",
+        "signed with another key": f"of an authority in {authority.path}, which another key than its own has signed",
+        "missing": "No such file",
+        "no list": "expected revocation lists in PEM",
+    }[case]
+    alice = client_context(authority, authority.sign("alice", ["alice"]))
+    config = mutual(tmp_path, authority, client_crl=str(crl))
+    async with hosting(config) as host:
+        if case == "out of date":
+            authority.revoke("bob", life=-LIFE / 2)
+        elif case in ("another authority's", "signed with another key"):
+            crl.write_bytes(stranger.revoke().read_bytes())
+        elif case == "missing":
+            crl.unlink()
+        else:
+            crl.write_text("")
+        with pytest.raises(ConfigError, match=complaint):
+            host.listeners.reload()
+        assert await is_let_in(host, alice)
+        assert not await is_let_in(host, client_context(authority, bob))
+    if case != "out of date":
+        assert config.tls is not None
+        with pytest.raises(ConfigError, match=complaint):
+            Tls(config.tls)
+
+
+async def test_with_a_list_that_is_out_of_date_at_the_start_no_client_gets_in_until_there_is_a_new_one(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    alice = client_context(authority, authority.sign("alice", ["alice"]))
+    config = mutual(tmp_path, authority, client_crl=str(authority.revoke(life=-LIFE / 2)))
+    async with hosting(config) as host:
+        assert not await is_let_in(host, alice)
+        host.listeners.reload()  # a new certificate of the gateway's own would be taken
+        ((place, validity),) = [one for one in host.listeners.certificates() if one[1].problem(datetime.now(UTC))]
+        assert place.startswith("listener tcp with TLS") and "revoked.pem: out of date since" in validity.problem(
+            datetime.now(UTC)
+        )
+        authority.revoke()
+        host.listeners.reload()
+        assert await is_let_in(host, alice)
+
+
 async def test_an_intermediate_authority_that_its_root_has_revoked_admits_no_client(tmp_path: Path) -> None:
     """The root's list and its own are there; one of its own alone says nothing of the authority itself."""
     root = Authority(tmp_path / "root", "root")
@@ -133,14 +232,17 @@ async def test_an_intermediate_authority_that_its_root_has_revoked_admits_no_cli
     chain, key = between.sign("alice", ["alice"])
     chain.write_bytes(chain.read_bytes() + between.path.read_bytes())
     alice = client_context(root, (chain, key))
-    lists = tmp_path / "lists.pem"
+    lists, known = tmp_path / "lists.pem", tmp_path / "known.pem"
+    known.write_bytes(root.path.read_bytes() + between.path.read_bytes())
 
     def revoke(by_root: list[str] | None, by_between: list[str]) -> None:
         of_root = root.revoke(*by_root).read_bytes() if by_root is not None else b""
         lists.write_bytes(of_root + between.revoke(*by_between).read_bytes())
 
     revoke([], [])
-    async with hosting(mutual(tmp_path, root, client_crl=str(lists))) as host:
+    certificate, server_key = root.server()
+    tls = TlsConfig(str(certificate), str(server_key), client_ca=str(known), client_crl=str(lists))
+    async with hosting(TcpConfig(port=0, tls=tls)) as host:
         for by_root, by_between, is_in in [
             ([], [], True),
             (["between"], [], False),

@@ -26,7 +26,7 @@ from gateway.config.schema import (
 )
 from gateway.config.streams import FOLDER
 from gateway.listeners.accept import why_no_address, why_no_socket
-from gateway.listeners.tls import make_context
+from gateway.listeners.tls import load_files
 from gateway.store import why_unusable
 from host.errors import ConfigError
 from host.mounts import is_in_memory
@@ -120,7 +120,7 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
             key = f"listener[{number}].tls"
             if unreadable.isdisjoint(f"{key}.{file}" for file in TLS_FILES):
                 try:
-                    make_context(listener.tls)
+                    load_files(listener.tls)
                 except ConfigError as error:
                     source.add(key, str(error), may_pass=error.may_pass)
 

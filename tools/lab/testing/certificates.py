@@ -65,11 +65,13 @@ class Authority:
         )
         return self._write(f"{file}.pem", certificate), key_path
 
-    def revoke(self, *files: str) -> Path:
-        """Writes the list of what is revoked: these."""
+    def revoke(self, *files: str, life: datetime.timedelta = LIFE) -> Path:
+        """Writes the list of what is revoked: these. It counts until ``life`` from now, which may be past."""
         now = datetime.datetime.now(datetime.UTC)
         builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
-        builder = builder.last_update(now - LIFE).next_update(now + LIFE)
+        builder = builder.last_update(now - LIFE).next_update(now + life)
+        signed_by = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        builder = builder.add_extension(signed_by, critical=False)
         for file in files:
             revoked = x509.RevokedCertificateBuilder().serial_number(self._certificates[file].serial_number)
             builder = builder.add_revoked_certificate(revoked.revocation_date(now - LIFE).build())
