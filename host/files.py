@@ -1,14 +1,18 @@
 """The files that a configuration or an option names: opened without blocking, and secrets that are for few eyes."""
 
+import fcntl
 import os
 import stat
 from codecs import BOM_UTF8
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from host.errors import ConfigError
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
+SECRET_MODE = 0o600
 TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
@@ -53,6 +57,67 @@ def read_password(path: str | Path) -> bytes:
     if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\n" in password:
         raise ConfigError(f"{path}: expected a password on one line, of at most {PASSWORD_BYTES_MAX} bytes")
     return password
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[int]:
+    """Keeps other programs from changing the files of a folder that take this lock too; gives its descriptor.
+
+    Raises OSError.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def write_new(path: Path, content: bytes, mode: int = SECRET_MODE) -> None:
+    """Writes a file that does not exist yet, and syncs it. It never has wider permissions than ``mode``.
+
+    Raises OSError; then the file is gone again.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, SECRET_MODE)
+    try:
+        with open(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        path.unlink()
+        raise
+
+
+def replace_file(path: Path, content: bytes, mode: int = SECRET_MODE) -> None:
+    """Replaces a file atomically and syncs it: a reader sees the old or the new one, whole.
+
+    Owner, group and permissions stay; a new file has ``mode``. The caller has locked its folder. Raises OSError; then
+    the file is as it was.
+    """
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)  # of a process that was killed
+    write_new(new, content)
+    try:
+        before = path.stat() if path.exists() else None
+        if before is not None:
+            os.chown(new, before.st_uid, before.st_gid)
+        os.chmod(new, mode if before is None else stat.S_IMODE(before.st_mode))
+        os.replace(new, path)
+        sync_folder(path.parent)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names of the files in a folder durable. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read(file: BinaryIO, path: str | Path, bytes_max: int = -1) -> bytes:

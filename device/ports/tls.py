@@ -13,7 +13,7 @@ from device.ports.tcp import Tcp
 PIECE_BYTES = 512
 COMPUTE_MS = 30_000  # the longest that a step of the handshake may compute
 FATAL_ALERT = -0x7780  # MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE
-LINE_ENDED = -32, -104  # EPIPE, ECONNRESET: the line ended before the server's alert was read
+LINE_ENDED = -32, -104, 32, 104  # EPIPE, ECONNRESET: the line ended before the server's alert was read
 
 
 class Tls(Tcp):

@@ -8,19 +8,15 @@ the logins of all devices at once after a power cut.
 """
 
 import base64
-import contextlib
 import ctypes
-import fcntl
 import os
-import stat
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from gateway.auth.scram import ITERATIONS, ScramKeys, decode_keys, make_keys
 from host.errors import ConfigError
-from host.files import read_secret
+from host.files import locked, read_secret, replace_file
 
 NAME_SIZE_MAX = 256  # characters
 RESERVED_NAMES = ("*", "-")  # the access rules use them for all clients and for clients without a user
@@ -133,42 +129,14 @@ def _edit(path: Path, change: Callable[[list[str]], list[str]]) -> None:
     """Replaces the file by a changed one atomically: a reader sees the old or the new one, whole."""
     path = path.resolve()
     try:
-        with _locked(path.parent) as folder:
+        with locked(path.parent):
             lines = []
             if path.exists():
                 load_accounts(path)
                 lines = path.read_text("utf-8").removesuffix("\n").split("\n")
-            _replace(path, "".join(f"{line}\n" for line in change(lines)))
-            os.fsync(folder)
+            replace_file(path, "".join(f"{line}\n" for line in change(lines)).encode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
-
-
-def _replace(path: Path, text: str) -> None:
-    descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # of mode 0600
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            if path.exists():
-                before = path.stat()
-                os.fchown(descriptor, before.st_uid, before.st_gid)
-                os.fchmod(descriptor, stat.S_IMODE(before.st_mode))
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(new, path)
-    except OSError:
-        os.unlink(new)
-        raise
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[int]:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _is_account(line: str) -> bool:

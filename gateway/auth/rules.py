@@ -57,9 +57,14 @@ class Rule:
 def load_rules(path: Path) -> tuple[Rule, ...]:
     """Reads a file of access rules. Raises ConfigError with a line of text for each line that is wrong."""
     try:
-        lines = read_file(path).decode().replace("\r\n", "\n").split("\n")
+        return parse_rules(read_file(path).decode(), path)
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8") from error
+
+
+def parse_rules(text: str, path: Path) -> tuple[Rule, ...]:
+    """Reads the text of a file of access rules. Raises ConfigError with a line of text for each line that is wrong."""
+    lines = text.replace("\r\n", "\n").split("\n")
     rules: list[Rule] = []
     errors: list[str] = []
     for number, line in enumerate(lines, 1):

@@ -17,6 +17,7 @@ GROUPS = {
     "bench": "Measure speed, memory and bytes written, and compare with other software.",
     "device": "Build the firmware for a board, check its configuration, and look into a copy of its flash.",
     "uplink": "See and steer the routes of a gateway that runs.",
+    "site": "Give devices and gateways their keys, certificates and accounts, and end them.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
     "network": "Work on networks of gateways.",
     "multicast": "Receive multicast groups of a gateway.",
@@ -64,6 +65,11 @@ device check-config  | -       | cli.device.check_config                 | Check
 device partitions    | tools   | cli.device.partitions                   | Write an ESP32's partition table with room for the store.
 device inspect       | -       | cli.device.inspect                      | Show what is stored in a copy of a device's flash.
 device stubs         | -       | cli.device.stubs                        | Fetch a board's type stubs for an editor and a type checker.
+site init            | tools   | cli.site.init                           | Make the authority of a site.
+site gateway         | tools   | cli.site.gateway                        | Give a gateway a certificate that the site's devices trust.
+site device          | tools   | cli.site.device                         | Give devices certificates or accounts, and access rules.
+site list            | tools   | cli.site.listing:list_given             | List what a site has given.
+site revoke          | tools   | cli.site.revoke                         | End what was given: certificate, account and access rules.
 gateway run          | gateway | cli.gateway.process                     | Run a gateway.
 gateway check-config | gateway | cli.gateway.check_config                | Check a configuration file without starting a gateway.
 gateway repair       | gateway | cli.gateway.repair:repair_store         | Repair a damaged message store.

@@ -1,6 +1,7 @@
 """Times as commands print them."""
 
 import time
+from datetime import UTC, datetime
 
 
 def utc_of(unix_ms: int) -> str:
@@ -15,3 +16,8 @@ def duration_of(seconds: float) -> str:
         return f"{minutes} min {left_s} s" if minutes else f"{left_s} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours < 24 else f"{hours // 24} d {hours % 24} h"
+
+
+def moment_of(unix_ms: int) -> datetime:
+    """Returns a unix time to the second."""
+    return datetime.fromtimestamp(unix_ms // 1000, UTC)

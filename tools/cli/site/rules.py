@@ -1,0 +1,67 @@
+"""The access rules of a site's devices: a block of lines for each device, in a file that an operator may add to."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.auth.rules import parse_rules
+from tools.cli.site.errors import SiteError
+
+BEGINS, ENDS = "# holdfast site, begin: ", "# holdfast site, end: "
+HEAD = """\
+# Access rules of this site's gateways: docs/how-to/accounts.md. The first rule that matches decides.
+# `holdfast site` adds a block for each device, and takes it away. Your own rules may stand before or behind the blocks;
+# a user of yours also needs a rule with `connect`.
+"""
+
+
+@dataclass(frozen=True)
+class Rights:
+    """The topic filters that a device may publish to and receive; ``%u`` stands for its name."""
+
+    publish: Sequence[str] = ("telemetry/%u/#", "status/%u")
+    subscribe: Sequence[str] = ("commands/%u/#", "telemetry/%u/session/+")
+
+    @staticmethod
+    def of_device(topic: str, status: str = "", commands: str = "") -> "Rights":
+        """Returns what a device needs by the keys ``topic``, ``status`` and ``commands`` of its configuration."""
+        publish = [f"{topic}/#", *([status] if status else [])]
+        return Rights(publish, [f"{topic}/session/+", *([commands] if commands else [])])
+
+
+def block_of(name: str, rights: Rights) -> list[str]:
+    """Returns the lines for one device: it may use its own name as client identifier and no other."""
+    rules = [f"allow {name} connect {name}", f"deny {name} connect *"]
+    for action, filters in (("publish", rights.publish), ("subscribe", rights.subscribe)):
+        rules += [f"allow {name} {action} {shlex.quote(one.replace('%u', name))}" for one in filters]
+    return [BEGINS + name, *rules, ENDS + name]
+
+
+def names_in(text: str) -> list[str]:
+    """Returns the devices with a block."""
+    return [line.removeprefix(BEGINS) for line in text.splitlines() if line.startswith(BEGINS)]
+
+
+def with_blocks(text: str, blocks: Sequence[list[str]], path: Path) -> str:
+    """Returns a file's text with blocks at its end, without earlier ones of the same names.
+
+    Raises ConfigError: a line is no rule, for example because a topic filter is not valid.
+    """
+    for block in blocks:
+        text = without_block(text, block[0].removeprefix(BEGINS), path)
+    end = "" if not text or text.endswith("\n") else "\n"
+    text += end + "".join(f"{line}\n" for block in blocks for line in block)
+    parse_rules(text, path)
+    return text
+
+
+def without_block(text: str, name: str, path: Path) -> str:
+    """Returns a file's text without a device's block. Raises SiteError: the block's last line is gone."""
+    lines = text.splitlines()
+    while BEGINS + name in lines:
+        first = lines.index(BEGINS + name)
+        if ENDS + name not in lines[first:]:
+            raise SiteError(f"{path}:{first + 1}: expected a line '{ENDS + name}' behind this one")
+        del lines[first : lines.index(ENDS + name, first) + 1]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,159 @@
+"""A site: what it gives to devices and gateways, and how that ends.
+
+Each change is made of steps that can be repeated: the ledger says first what begins or ends, and last that it is done.
+A command that was killed leaves a line ``begun`` or ``ending``, and the next run goes on from there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from host.files import read_file
+from tools.cli.site.authority import Authority, common_name, read_certificate
+from tools.cli.site.change import Change, SiteKey, changing, now_ms
+from tools.cli.site.errors import SiteError
+from tools.cli.site.given import Given
+from tools.cli.site.giving import Wish, give_all
+from tools.cli.site.ledger import CERTIFICATE, ENDING, GIVEN, PASSWORD, Kind, Line, Lines, read_lines
+from tools.cli.site.places import Places
+from tools.cli.site.rules import Rights, names_in
+
+
+def no_passphrase() -> bytes:
+    """Has no passphrase to give. Raises SiteError."""
+    raise SiteError("the site key is encrypted: expected its passphrase")
+
+
+class Site:
+    """An open site. `open` makes it.
+
+    ``notes`` are sentences about what did not fit together and was put right, such as a ledger from an old backup.
+    """
+
+    def __init__(self, places: Places, authority: Authority, key: SiteKey) -> None:
+        self.places = places
+        self.authority = authority
+        self.notes: list[str] = []
+        self._key = key
+
+    @staticmethod
+    def open(folder: Path, passphrase: Callable[[], bytes] = no_passphrase) -> "Site":
+        """Opens the folder of a site.
+
+        Args:
+            folder: that `make_site` has made.
+            passphrase: is called once the site key is needed, if that is encrypted. It may raise HostError.
+
+        Raises:
+            HostError: it is not a site, or a file in it cannot be used.
+        """
+        places = Places(folder.resolve())
+        if not places.authority.is_file():
+            raise SiteError(f"{folder}: not a site; `holdfast site init` makes one")
+        authority = Authority(read_file(places.authority), str(places.authority))
+        return Site(places, authority, SiteKey(places.key, authority, passphrase))
+
+    def give(self, name: str, kind: Kind = CERTIFICATE, *, holder: str = "", rights: Rights | None = None) -> Given:
+        """Gives a device a certificate or an account, and its access rules.
+
+        If this ``holder`` has what is under the name already, that is returned. So a program that was interrupted after
+        this call can be run again.
+
+        Raises:
+            NameTaken: the name has another holder.
+            HostError, OSError: it cannot be given, or written. The next call goes on with what had begun.
+        """
+        found = self.find(name)
+        if found is not None and holder and (found.line.holder, found.line.kind) == (holder, kind):
+            return found
+        return self.give_all([Wish(name, kind, holder, rights=rights or Rights())])[0]
+
+    def give_all(self, wishes: Sequence[Wish]) -> list[Given]:
+        """Gives to each device and gateway, or to none if one of the names cannot be used.
+
+        What an earlier call had begun under a name is completed. All is on disk when the call returns. Raises as
+        `give`.
+        """
+        with self._changing() as change:
+            return [self._given(line) for line in give_all(change, wishes)]
+
+    def find(self, name: str) -> Given | None:
+        """Returns what a name was given and has still; None if that is nothing.
+
+        Raises:
+            HostError: the ledger cannot be read, or the files of what was given are not here.
+        """
+        for line in self.lines().values():
+            if line.name == name and line.state == GIVEN:
+                if not self.places.of(line).is_dir():
+                    raise SiteError(f"{self.places.of(line)}: the files of {name!r} are not here")
+                return self._given(line)
+        return None
+
+    def lines(self) -> Lines:
+        """Returns the lines of the ledger. Raises HostError."""
+        return read_lines(self.places.folder)
+
+    def revoke(self, names: Sequence[str]) -> list[Line]:
+        """Ends what names were given: at the revocation list, the accounts and the access rules. Their keys are
+        deleted here. Returns the lines that have ended.
+
+        Raises:
+            SiteError: a name has nothing; then nothing ends.
+            HostError, OSError: it cannot be written. The next change goes on with what had begun.
+        """
+        with self._changing() as change:
+            found = {name: change.ledger.open_line(name) for name in dict.fromkeys(names)}
+            rules = names_in(read_file(self.places.access).decode())
+            if missing := [name for name, line in found.items() if line is None and name not in rules]:
+                raise SiteError(f"{missing[0]!r} has nothing of this site; `holdfast site list` shows what was given")
+            if any(line is not None and line[1].serial for line in found.values()):
+                change.key.load()
+            for name in (name for name, line in found.items() if line is None):
+                change.notes.append(
+                    f"{name} had access rules, and no line in the ledger. If it has a certificate, revoke that too: "
+                    "`holdfast site revoke --certificate FILE`"
+                )
+                change.ledger.add([Line(name, PASSWORD, ENDING, now_ms(), ended_ms=now_ms())])
+            return self._end(change, dict(line for line in found.values() if line is not None))
+
+    def revoke_certificate(self, pem: bytes, file: str) -> list[Line]:
+        """Revokes a certificate of this site that the ledger may not know; ``file`` names it in an error.
+
+        Raises:
+            SiteError: it is no certificate of this site.
+            HostError, OSError: it cannot be written. The next change goes on with what had begun.
+        """
+        certificate = read_certificate(pem, file)
+        if not self.authority.has_signed(certificate):
+            raise SiteError(f"{file}: a certificate that is not of this site")
+        with self._changing() as change:
+            change.key.load()
+            serial = f"{certificate.serial_number:x}"
+            known = {key: line for key, line in change.ledger.lines.items() if line.serial == serial}
+            if not known:
+                begins_ms = int(certificate.not_valid_before_utc.timestamp() * 1000)
+                ends_ms = int(certificate.not_valid_after_utc.timestamp() * 1000)
+                line = Line(common_name(certificate), CERTIFICATE, ENDING, begins_ms, ends_ms, now_ms(), serial)
+                known = change.ledger.add([line])
+            return self._end(change, known)
+
+    def _end(self, change: Change, lines: Lines) -> list[Line]:
+        """Ends lines that have not ended yet; returns them as they are then, with those that had begun to end."""
+        ended = {key: replace(one, state=ENDING, ended_ms=now_ms()) for key, one in lines.items() if one.is_open}
+        change.ledger.change(ended)
+        change.finish_endings()
+        return [change.ledger.lines[key] for key in lines]
+
+    def _given(self, line: Line) -> Given:
+        return Given(line.name, line, self.places.of(line), self.places.authority)
+
+    @contextmanager
+    def _changing(self) -> Iterator[Change]:
+        with changing(self.places, self.authority, self._key) as change:
+            try:
+                yield change
+            finally:
+                self.notes += change.notes
