@@ -65,11 +65,11 @@ device check-config  | -       | cli.device.check_config                 | Check
 device partitions    | tools   | cli.device.partitions                   | Write an ESP32's partition table with room for the store.
 device inspect       | -       | cli.device.inspect                      | Show what is stored in a copy of a device's flash.
 device stubs         | -       | cli.device.stubs                        | Fetch a board's type stubs for an editor and a type checker.
-site init            | tools   | cli.site.init                           | Make the authority of a site.
-site gateway         | tools   | cli.site.gateway                        | Give a gateway a certificate that the site's devices trust.
-site device          | tools   | cli.site.device                         | Give devices certificates or accounts, and access rules.
-site list            | tools   | cli.site.listing:list_given             | List what a site has given.
-site revoke          | tools   | cli.site.revoke                         | End what was given: certificate, account and access rules.
+site init            | tools   | cli.site.commands.init                  | Make the authority of a site.
+site gateway         | tools   | cli.site.commands.gateway               | Give a gateway a certificate that the site's devices trust.
+site device          | tools   | cli.site.commands.device                | Give devices certificates or accounts, and access rules.
+site list            | tools   | cli.site.commands.listing:list_given    | List what a site has given.
+site revoke          | tools   | cli.site.commands.revoke                | End what was given: certificate, account and access rules.
 gateway run          | gateway | cli.gateway.process                     | Run a gateway.
 gateway check-config | gateway | cli.gateway.check_config                | Check a configuration file without starting a gateway.
 gateway repair       | gateway | cli.gateway.repair:repair_store         | Repair a damaged message store.

@@ -14,7 +14,7 @@ from tools.cli.site.authority import Authority, RevokedList, common_name, read_c
 from tools.cli.site.errors import SiteError
 from tools.cli.site.given import CERTIFICATE_FILE, PASSWORD_FILE
 from tools.cli.site.keys import Key, is_encrypted, read_key
-from tools.cli.site.ledger import CERTIFICATE, ENDING, GATEWAY, GIVEN, PASSWORD, REVOKED, Kind, Ledger, Line
+from tools.cli.site.ledger import CERTIFICATE, ENDING, GATEWAY, GIVEN, PASSWORD, REVOKED, Kind, Line, SiteLedger
 from tools.cli.site.places import PUBLIC_MODE, Places, remove_whole
 from tools.cli.site.rules import without_block
 from tools.cli.utc import moment_of
@@ -58,7 +58,7 @@ class Change:
     places: Places
     authority: Authority
     key: SiteKey
-    ledger: Ledger
+    ledger: SiteLedger
     notes: list[str] = field(default_factory=list)
 
     def finish_endings(self) -> None:
@@ -102,7 +102,7 @@ class Change:
         for folder in self.places.made():
             if (folder / CERTIFICATE_FILE).exists():
                 self._adopt_certificate(folder)
-            elif (folder / PASSWORD_FILE).exists() and self.ledger.open_line(folder.name) is None:
+            elif (folder / PASSWORD_FILE).exists():
                 self._adopt_account(folder)
         listed = revoked_in(self.places, self.authority).revoked
         ended = {
@@ -134,6 +134,8 @@ class Change:
         self._adopt(Line(folder.name, kind, GIVEN, made_ms, ends_ms, serial=serial))
 
     def _adopt_account(self, folder: Path) -> None:
+        if any(line.name == folder.name and line.is_current for line in self.ledger.lines.values()):
+            return
         if folder.name in load_accounts(self.places.accounts):
             made_ms = int((folder / PASSWORD_FILE).stat().st_mtime * 1000)
             self._adopt(Line(folder.name, PASSWORD, GIVEN, made_ms))
@@ -149,7 +151,7 @@ class Change:
 def changing(places: Places, authority: Authority, key: SiteKey) -> Iterator[Change]:
     """Locks a site's folder, opens its ledger and puts right what does not fit together. Raises HostError, OSError."""
     with locked(places.folder):
-        ledger = Ledger(places.folder)
+        ledger = SiteLedger(places.folder)
         try:
             change = Change(places, authority, key, ledger)
             change.put_right()

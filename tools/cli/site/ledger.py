@@ -52,12 +52,17 @@ class Line(msgspec.Struct, frozen=True):
         """Whether it is given, or half given: its name is taken."""
         return self.state in (BEGUN, GIVEN)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether something of it may be in the site's folder."""
+        return self.state != REVOKED
+
 
 Lines = dict[str, Line]
 """Lines by their keys in the ledger, in the order of giving."""
 
 
-class Ledger:
+class SiteLedger:
     """An open ledger; ``change`` returns when a change is on disk.
 
     Raises:
@@ -94,7 +99,7 @@ class Ledger:
 def make_ledger(folder: Path) -> None:
     """Makes the ledger of a new site, which other users cannot read. Raises SiteError, OSError."""
     os.close(os.open(folder / FILE, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, SECRET_MODE))
-    Ledger(folder).close()
+    SiteLedger(folder).close()
 
 
 def read_lines(folder: Path) -> Lines:
@@ -105,7 +110,7 @@ def read_lines(folder: Path) -> Lines:
         entries = shelf.read(folder / FILE, TABLE, Line)
     if damaged := [entry.key for entry in entries if entry.value is None]:
         raise SiteError(f"{folder / FILE}: {len(damaged)} of its lines are damaged; restore it from a backup")
-    return {entry.key: entry.value for entry in entries if entry.value is not None}
+    return {entry.key: entry.value for entry in sorted(entries, key=lambda one: one.key) if entry.value is not None}
 
 
 @contextmanager

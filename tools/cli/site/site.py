@@ -65,9 +65,10 @@ class Site:
             NameTaken: the name has another holder.
             HostError, OSError: it cannot be given, or written. The next call goes on with what had begun.
         """
-        found = self.find(name)
-        if found is not None and holder and (found.line.holder, found.line.kind) == (holder, kind):
-            return found
+        for line in self.lines().values():
+            is_same = holder and (line.name, line.kind, line.holder, line.state) == (name, kind, holder, GIVEN)
+            if is_same and self.places.of(line).is_dir():
+                return self._given(line)
         return self.give_all([Wish(name, kind, holder, rights=rights or Rights())])[0]
 
     def give_all(self, wishes: Sequence[Wish]) -> list[Given]:

@@ -53,7 +53,7 @@ def listed(site: Site) -> list[Listed]:
 
 def strays(site: Site) -> Iterator[str]:
     """Yields a sentence for each folder and block of access rules of which the ledger does not know."""
-    known = {line.name for line in site.lines().values() if line.is_open or line.state == ENDING}
+    known = {line.name for line in site.lines().values() if line.is_current}
     old = "is the ledger from an old backup?"
     for folder in site.places.made():
         if folder.name not in known:

@@ -7,7 +7,7 @@ import typer
 
 from host.files import read_file
 from tools.cli.failure import fail
-from tools.cli.site.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, opened, shown
+from tools.cli.site.commands.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, opened, shown
 
 
 def revoke(

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tools.cli.site.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, opened, shown
+from tools.cli.site.commands.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, opened, shown
 from tools.cli.site.giving import DAYS, Wish
 from tools.cli.site.ledger import CERTIFICATE, PASSWORD, Kind
 from tools.cli.site.rules import Rights

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from tools.cli.site.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, failing, passphrase_from, shown
+from tools.cli.site.commands.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, failing, passphrase_from, shown
 from tools.cli.site.making import AUTHORITY_DAYS, make_site
 from tools.cli.site.site import Site
 

@@ -7,9 +7,9 @@ import typer
 
 from tools.cli.columns import columns, printable
 from tools.cli.failure import complain
-from tools.cli.site.arguments import DEFAULT_FOLDER, SiteFolder, opened
+from tools.cli.site.commands.arguments import DEFAULT_FOLDER, SiteFolder, opened
+from tools.cli.site.commands.looking import Listed, end_words, listed, strays
 from tools.cli.site.ledger import Line
-from tools.cli.site.looking import Listed, end_words, listed, strays
 from tools.cli.utc import utc_of
 
 HEADINGS = ("name", "what", "state", "given", "until", "holder", "serial number", "to look at")
