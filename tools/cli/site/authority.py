@@ -53,7 +53,7 @@ def make_authority(site: str, key: Key, days: int, now: datetime) -> bytes:
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     begins = now.replace(microsecond=0) - BEFORE
     builder = _builder(name, name, key.public_key(), key.public_key(), new_serial())
-    builder = builder.not_valid_before(begins).not_valid_after(_later(now, days))
+    builder = builder.not_valid_before(begins).not_valid_after(_days_after(now, days))
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return _pem(builder.add_extension(usage, critical=True).sign(key, hashes.SHA256()))
 
@@ -96,8 +96,8 @@ class Authority:
         return True
 
     def end_of(self, days: int, now: datetime) -> datetime:
-        """Returns when a certificate ends that is to be valid for so many days: with the authority at the latest."""
-        return min(_later(now, days), self.ends)
+        """Returns when a certificate ends that is to be valid for `days`: with the authority at the latest."""
+        return min(_days_after(now, days), self.ends)
 
     def sign_device(
         self, key: Key, name: str, public_key: ec.EllipticCurvePublicKey, serial: int, ends: datetime
@@ -207,7 +207,7 @@ def _host(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _later(now: datetime, days: int) -> datetime:
+def _days_after(now: datetime, days: int) -> datetime:
     try:
         return min(now.replace(microsecond=0) + days * DAY, LATEST)
     except OverflowError:

@@ -142,7 +142,7 @@ class Site:
             return self._end(change, known)
 
     def _end(self, change: Change, lines: Lines) -> list[Line]:
-        """Ends lines that have not ended yet; returns them as they are then, with those that had begun to end."""
+        """Ends lines that have not ended yet; returns them as they are then, with lines that had begun to end."""
         ended = {key: replace(one, state=ENDING, ended_ms=now_ms()) for key, one in lines.items() if one.is_open}
         change.ledger.change(ended)
         change.finish_endings()

@@ -1,4 +1,4 @@
-"""``holdfast site list``: what a site has given, and to whom."""
+"""``holdfast site list``: what a site has given to which device and gateway."""
 
 from typing import Annotated
 
