@@ -11,7 +11,6 @@ from device.boards.microcontroller import (
     open_line,
     open_spi_flash,
     random_u32,
-    restart,
     say,
     send_at_once,
     set_time,
@@ -42,6 +41,8 @@ __all__ = (
     "unix_ms",
 )
 NAME = "esp32"
+RESTARTED = b"holdfast restarts"  # in the memory that survives a reset
+_causes: list = []  # why this start came, once it is known
 
 
 class Watchdog:
@@ -74,7 +75,23 @@ def open_flash(path: str, sector_count: int):
     return Esp32Partition(path, sector_count * SECTOR_SIZE)
 
 
+def restart() -> None:
+    """Does not return. It leaves a note: a reset by a pin, a panic and this one are the same for MicroPython."""
+    machine.RTC().memory(RESTARTED)
+    machine.reset()
+
+
 def reset_cause() -> str:
+    """Returns why this start came. A brownout counts as power."""
+    if not _causes:
+        _causes.append(_reset_cause())
+    return _causes[0]
+
+
+def _reset_cause() -> str:
+    if machine.reset_cause() == machine.HARD_RESET and machine.RTC().memory() == RESTARTED:
+        machine.RTC().memory(b"")
+        return "restart"
     causes = {
         machine.PWRON_RESET: "power",
         machine.HARD_RESET: "reset",

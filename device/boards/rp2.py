@@ -1,5 +1,6 @@
 """RP2040 and RP2350: a Pico W uses its Wi-Fi, a Pico a serial line."""
 
+import sys
 from time import ticks_add, ticks_diff, ticks_ms  # type: ignore[attr-defined]
 
 import machine
@@ -49,6 +50,7 @@ __all__ = (
     "unix_ms",
 )
 NAME = "rp2"
+REASON_RP2040, REASON_RP2350, FORCED = 0x4005_8008, 0x400D_8008, 2
 
 
 class Watchdog:
@@ -98,4 +100,9 @@ def open_flash(path: str, sector_count: int):
 
 
 def reset_cause() -> str:
-    return "watchdog" if machine.reset_cause() == machine.WDT_RESET else "power"
+    """Returns why this start came. MicroPython resets the chip by its watchdog, and tells no difference; the register
+    REASON does (RP2040 datasheet, 4.7.6)."""
+    if machine.reset_cause() != machine.WDT_RESET:
+        return "power"
+    is_rp2350 = "RP2350" in sys.implementation._machine
+    return "restart" if machine.mem32[REASON_RP2350 if is_rp2350 else REASON_RP2040] & FORCED else "watchdog"

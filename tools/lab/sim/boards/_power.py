@@ -10,7 +10,20 @@ RP2_WDT_MS_MAX = 8_388
 
 
 def reset_cause() -> int:
-    return int(_chip.read("cause") or _chip.PWRON_RESET)
+    """On an RP2 a `reset` is one by the watchdog (micropython/micropython#19409)."""
+    cause = int(_chip.read("cause") or _chip.PWRON_RESET)
+    return _chip.WDT_RESET if sys.platform == "rp2" and cause != _chip.PWRON_RESET else cause
+
+
+class Registers:
+    """`mem32` of an RP2040; only the watchdog's REASON is there: bit 0 if it ran out, bit 1 if it was triggered."""
+
+    def __getitem__(self, address: int) -> int:
+        assert address == 0x4005_8008, "no other register is simulated"
+        return 1 if _chip.read("cause") == str(_chip.WDT_RESET) else 2
+
+
+mem32 = Registers()
 
 
 def reset() -> None:

@@ -8,7 +8,7 @@ watchdogs and sleeps that end the program.
 import sys
 
 from _chip import DEEPSLEEP_RESET, HARD_RESET, PWRON_RESET, SOFT_RESET, WDT_RESET
-from _power import RTC, WDT, Timer, bootloader, deepsleep, freq, reset, reset_cause, soft_reset, unique_id
+from _power import RTC, WDT, Timer, bootloader, deepsleep, freq, mem32, reset, reset_cause, soft_reset, unique_id
 from _uart import UART
 
 try:
@@ -35,6 +35,7 @@ __all__ = (
     "bootloader",
     "deepsleep",
     "freq",
+    "mem32",
     "reset",
     "reset_cause",
     "soft_reset",

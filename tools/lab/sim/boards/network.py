@@ -3,6 +3,9 @@
 The file has one of these texts. `up`: the access point is there; with names after it, only networks of these names are.
 `down`, or no file: there is no access point. `wrong password`: it refuses the password. `broken`: the radio fails.
 To join takes 200 ms. After a loss an ESP32 joins again by itself, an RP2 does not.
+
+The file `wifi_fault` has a fault of real radios. `silent`: of a network that is not there the status says for ever that
+it is being joined (micropython/micropython#5326). `liar`: the radio says that it has joined it (#3913).
 """
 
 import sys
@@ -88,6 +91,11 @@ class WLAN:
             point = "down"
         elif names:
             point = " ".join([point] + ([] if point == "up" else names))
+        fault = _chip.read("wifi_fault")
+        if fault == "liar":
+            point = "up"
+        elif fault == "silent" and point != "up" and self._status == STAT_CONNECTING:
+            return self._status
         if self._status == STAT_GOT_IP and point != "up":
             self._status = STAT_NO_AP_FOUND
         elif self._status != STAT_IDLE and self._status != STAT_GOT_IP:
