@@ -4,7 +4,7 @@ from device import clock
 from device.mqtt import Session
 from device.mqtt.brokers import Brokers
 from device.mqtt.publisher import Publisher
-from device.mqtt.settings import DROPPED_IN_FLIGHT, is_sent, read_setting
+from device.mqtt.settings import DROPPED_IN_FLIGHT, PLACE, is_sent, read_setting
 from device.values import ConfigError
 from device.watchdog import NoWatchdog
 from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
@@ -133,6 +133,31 @@ def _make_tls(port, poller, watchdog):
         raise ConfigError(f"port has {files}; expected files of certificates and a key, DER or PEM: {error}")
 
 
+def make_field(config, board, uptime):
+    """Makes the `device.field.life.Life` of a device whose configuration wants one, else None. Raises ConfigError."""
+    if config.field is None:
+        return None
+    from device.field.life import Life
+
+    return Life(config, board, uptime)
+
+
+def begin_field(device, watchdog):
+    """Lets the `Life` of a device begin, once its store is open; makes one if the store tells of a move.
+
+    Returns the watchdog to use from now on.
+    """
+    if device.field is None:
+        if read_setting(device.log, PLACE) is None:
+            return watchdog
+        from device.field.life import Life
+
+        device.field = Life(device.config, device.board, device.uptime)
+    watchdog = device.field.begin(device, watchdog)
+    device.network = make_network(device.config, device.board, device.say, watchdog)
+    return watchdog
+
+
 def make_network(config, board, say, watchdog):
     """Makes the Wi-Fi network; None if the configuration names none. Raises ConfigError on a board without Wi-Fi."""
     if not config.networks:
@@ -165,7 +190,7 @@ def make_session(device, make_port, on_message) -> Session:
     if config.status is not None:
         from device.mqtt.status import Status
 
-        status = Status(config, device.facts())
+        status = Status(config, device.facts)
     brokers = Brokers(config.ports, make_port, device.log, device.say)
     return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
 

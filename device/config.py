@@ -54,6 +54,7 @@ class Config:
         self.on_full = flash.choice_or("on_full", POLICIES, "reject_new")
         flash.end()
         self._read_mqtt(section)
+        self.field = _read_field(section) if section.has("field") else None
         self.restart_after_s = section.integer_or_none("restart_after_s", RESTART_AFTER_S_MIN, RESTART_AFTER_S_MAX)
         self.watchdog_ms = section.integer_or_none("watchdog_ms", WATCHDOG_MS_MIN, COUNT_MAX)
         self.health_interval_ms = section.integer_or_none("health_interval_ms", HEALTH_INTERVAL_MS_MIN, INTERVAL_MS_MAX)
@@ -123,6 +124,12 @@ class Readable:
             pass
         if self.status is None and not (self.ports and self.ports[0].kind == "uart"):
             raise error
+
+
+def _read_field(section):
+    from device.field.config import Field  # loaded only here: few devices use it
+
+    return Field(section.section("field"))
 
 
 def _read_networks(section) -> list:
@@ -351,6 +358,18 @@ def load(path: str):
         return _values(Config(keys))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}")
+
+
+def read_place(keys: dict) -> tuple:
+    """Reads networks and ports from an object with the keys `network` and `port`, or one of them.
+
+    Returns two lists of `Values`; None for a key that is missing. Raises ConfigError, also if both are missing.
+    """
+    section = _Section("", keys)
+    networks = _read_networks(section) if section.has("network") else None
+    ports = _read_ports(section) if section.has("port") or networks is None else None
+    section.end()
+    return tuple([None if part is None else [_values(one) for one in part] for part in (networks, ports)])
 
 
 def _values(checked) -> Values:

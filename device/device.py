@@ -9,6 +9,7 @@ from device.mqtt.settings import is_sent
 from device.readings import Sampler
 from device.sensors.probe import Probe
 from device.upkeep import Upkeep
+from device.values import ConfigError
 from device.watchdog import NoWatchdog
 from wire.topics import check_topic_name
 
@@ -19,7 +20,8 @@ class Device:
     """All parts of a device, and the loop that runs them.
 
     Its parts are `log`, `sampler`, `clock`, `uptime`, `sntp` (None if no time server is used), `network` (None if the
-    board has no network to join) and `qos0_queue` (None unless the configuration chooses QoS 0).
+    board has no network to join), `qos0_queue` (None unless the configuration chooses QoS 0) and `field` (None unless
+    it has something of `device.field`).
 
     Args:
         config: see `device.config`.
@@ -40,12 +42,15 @@ class Device:
         self._poller = select.poll()
         self.uptime = board.Uptime(slept.uptime_ms if slept else 0)
         self._session: Session | None = None  # until it is made, `say` reaches only the console
+        self.field = None  # `device.field.life.Life`, in a device that has one
         # The parts that may find an error in the configuration come before anything is written to flash.
         self.network = assembly.make_network(config, board, self.say, self._watchdog)
+        self.field = assembly.make_field(config, board, self.uptime)
         journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
         self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
         self._keeps_name = assembly.settle_name(self.log, config, self.say)
+        self._watchdog = assembly.begin_field(self, self._watchdog)
         self._ready = 0  # the port's event mask from the last poll
         self._alone_ms: int | None = 0  # since when there has been no connection; None: there is one
         self.clock = assembly.make_clock(config.clock, slept.boot_id if slept else self.log.boot_id, board)
@@ -56,7 +61,12 @@ class Device:
         self._upkeep = Upkeep(self.log, self.sampler, self.uptime, self.say)
         self._upkeep.tell_bad_records()
         self._health = assembly.make_health(config, self)
-        self._session = assembly.make_session(self, self._make_port, on_message)
+        try:
+            self._session = assembly.make_session(self, self._make_port, on_message)
+        except ConfigError as error:
+            if self.field is None or not self.field.is_on_trial:
+                raise
+            raise OSError(f"the move cannot be tried: {error}")  # so the device restarts, and goes back
 
     def advance(self, longest_ms: int | None = None) -> None:
         """Runs one turn of the loop: does what is due, then waits for the port or until something is due.
@@ -70,7 +80,8 @@ class Device:
         self._turn(now_ms)
         if self.config.restart_after_s is not None:
             self._look_for_connection(now_ms)
-        if self.wants_restart and self._session is not None and self._session.is_settled:
+        is_over = self.field is not None and self.field.advance(self, self._session, now_ms)
+        if is_over or (self.wants_restart and self._session is not None and self._session.is_settled):
             self._restart()
         elif not self.has_ended:
             most_ms = [] if longest_ms is None else [now_ms + longest_ms]
@@ -95,18 +106,38 @@ class Device:
     def say(self, text: str) -> None:
         """Logs a line of text on the console, and over a serial link in the gateway's log."""
         self.board.say(text)
+        if self.field is not None:
+            self.field.say(text)
         if self._session is not None:
             self._session.log(text)
 
     def facts(self) -> dict:
         """Returns what identifies this device and its present start, for status messages and `identify`."""
-        return {
+        facts = {
             "client_id": self.config.client_id,
             "board": self.board.NAME,
             "epoch": f"{self.log.epoch:08x}",
             "boot": self.log.boot_id,
             "reset_cause": self.board.reset_cause(),
         }
+        if self.field is not None:
+            facts.update(self.field.facts())
+        return facts
+
+    def act(self, told: dict, payload: bytes, is_once: bool) -> dict | None:
+        """Carries out a command of `device.field`; returns None if its answer is not known yet."""
+        from device.field.life import act
+
+        return act(self, told, payload, is_once)
+
+    def read_place(self, keys: dict) -> tuple:
+        """Reads networks and ports; see `device.config.read_place`, which stays on the heap only meanwhile."""
+        from device.config import read_place
+
+        found = read_place(keys)
+        del read_place
+        memory.leave("device.config", "device.sensors.config", "device.field.config")
+        return found
 
     @property
     def connects(self) -> int:
@@ -179,7 +210,7 @@ class Device:
 
     def _timers_ms(self, now_ms: int) -> list:
         assert self._session is not None
-        parts = (self.sampler, self._session, self.network, self.sntp, self._health)
+        parts = (self.sampler, self._session, self.network, self.sntp, self._health, self.field)
         timers_ms = [part.next_timer_ms() for part in parts if part is not None] + [now_ms + self.uptime.CALL_MS]
         if self.config.restart_after_s is not None and self._alone_ms is not None and not self.wants_restart:
             timers_ms.append(self._alone_ms + 1000 * self.config.restart_after_s)

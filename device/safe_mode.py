@@ -120,7 +120,7 @@ def _make_speaker(keys, text: str, poller, network, board, watchdog):
     clock = Clock(boot_id)
     log = NoLog()
     publisher = Publisher(log, keys.client_id, clock, board.say)
-    status = Status(keys, {"error": text})
+    status = Status(keys, lambda: {"error": text})
     brokers = Brokers(
         keys.ports[:1], lambda config: make_port(config, poller, boot_id, board, watchdog), log, board.say
     )

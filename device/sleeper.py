@@ -152,6 +152,9 @@ class Sleeper(Device):
                 self.clock.resume(slept.anchor, slept.uptime_ms, self.sampler.interval_ms)
 
     def _turn(self, now_ms: int) -> None:
+        if self._is_on_trial:  # it stays awake, as nothing would take it back while it sleeps
+            super()._turn(now_ms)
+            return
         if self._next_phase(now_ms) == SENDING:
             super()._turn(now_ms)
         if self._next_phase(now_ms) == ASLEEP and not self.wants_restart:
@@ -161,9 +164,13 @@ class Sleeper(Device):
         timers_ms = [self._duty.next_timer_ms(), self.sampler.next_timer_ms()]
         if self._attached_ms is not None:
             timers_ms.append(max(now_ms, self._attached_ms + LISTEN_MS))
-        if self._duty.phase == SENDING:
+        if self._duty.phase == SENDING or self._is_on_trial:
             timers_ms += super()._timers_ms(now_ms)
         return timers_ms
+
+    @property
+    def _is_on_trial(self) -> bool:
+        return self.field is not None and self.field.is_on_trial
 
     def _next_phase(self, now_ms: int) -> str:
         waiting = len(self.log) + self._is_listening(now_ms)

@@ -120,9 +120,19 @@ class Session:
         return self._state == ATTACHED
 
     @property
+    def is_granted(self) -> bool:
+        """Whether the broker has granted the subscription to commands over this connection."""
+        return self.attached and self._inbox is not None and self._inbox.is_granted
+
+    @property
     def is_settled(self) -> bool:
-        """Whether every message to the device is answered."""
+        """Whether every message to the device is answered, or its answer is not known yet."""
         return self._inbox is None or self._inbox.is_settled
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether every message to the device is answered."""
+        return self._inbox is None or self._inbox.is_answered
 
     @property
     def is_waiting(self) -> bool:

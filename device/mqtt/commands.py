@@ -2,6 +2,8 @@
 
 {"command": "identify"}                          answers which device this is
 {"command": "interval", "interval_ms": 60000}    changes the sampling interval, now and after each restart
+{"command": "log", "after": 0}                   answers with the lines of the log behind this number
+{"command": "move", "network": {}, "port": {}}   tries another Wi-Fi or broker, see `device.field.move`
 {"command": "report"}                            stores a report of the device's health at once
 {"command": "restart"}                           restarts the device
 {"command": "set_aside"}                         answers which messages brokers have refused for good, and why
@@ -9,9 +11,9 @@
 
 import json
 
+from device.mqtt.settings import INTERVAL
 from flash_store.errors import StoreCorrupt, StoreError
 
-INTERVAL_KEY = "interval_ms"
 INTERVAL_MS_MAX = 86_400_000
 
 
@@ -26,8 +28,14 @@ class Commands:
         self._device = device
         self._on_message = on_message
 
-    def act(self, topic: str, payload: bytes, now_ms: int) -> dict:
-        """Carries out the command and returns the answer; if that fails, the answer has the key `error`."""
+    def act(self, topic: str, payload: bytes, now_ms: int, is_once: bool = False) -> dict | None:
+        """Carries out the command and returns the answer; if that fails, the answer has the key `error`.
+
+        Returns None if the answer is not known yet: then it is to be called again, perhaps after a restart.
+
+        Args:
+            is_once: whether the command came at QoS 2.
+        """
         answer = self._on_message(topic, payload) if self._on_message is not None else None
         if answer is not None:
             return answer
@@ -36,13 +44,16 @@ class Commands:
             name = told["command"]
         except (ValueError, KeyError, TypeError):
             return {"error": 'expected a JSON object with "command"'}
+        done = self._do(name, told, now_ms, payload, is_once)
+        if done is None:
+            return None
         answer = {"command": name}
-        answer.update(self._do(name, told, now_ms))
+        answer.update(done)
         if "correlation" in told:  # MQTT 3.1.1 has no Correlation Data, so its clients put it into the JSON object
             answer["correlation"] = told["correlation"]
         return answer
 
-    def _do(self, name: str, told: dict, now_ms: int) -> dict:
+    def _do(self, name: str, told: dict, now_ms: int, payload: bytes, is_once: bool) -> dict | None:
         device = self._device
         if name == "identify":
             device.say("identify")
@@ -59,7 +70,7 @@ class Commands:
 
             return read_set_aside(device.log)
         else:
-            return {"error": "expected identify, interval, report, restart or set_aside"}
+            return device.act(told, payload, is_once)
         return {"done": True}
 
     def _change_interval(self, interval_ms, now_ms: int) -> dict:
@@ -67,7 +78,7 @@ class Commands:
         if type(interval_ms) is not int or not least_ms <= interval_ms <= INTERVAL_MS_MAX:
             return {"error": f"expected interval_ms from {least_ms} to {INTERVAL_MS_MAX}"}
         try:
-            self._device.log.settings.set(INTERVAL_KEY, str(interval_ms).encode())
+            self._device.log.settings.set(INTERVAL, str(interval_ms).encode())
         except StoreError as error:
             return {"error": f"it cannot be stored: {error}"}
         self._device.change_interval(interval_ms, now_ms)
@@ -77,7 +88,7 @@ class Commands:
 def stored_interval_ms(log, least_ms: int) -> int | None:
     """Returns the interval that a command has set; None if no command has, or the configuration no longer allows it."""
     try:
-        value = log.settings.get(INTERVAL_KEY)
+        value = log.settings.get(INTERVAL)
     except StoreCorrupt:
         return None
     if value is None or not least_ms <= int(value) <= INTERVAL_MS_MAX:

@@ -25,6 +25,7 @@ from wire.reasons import QUOTA_EXCEEDED
 from wire.topics import check_topic_name, matches
 
 KEY = "message"  # of the setting
+OPEN = 0xFFFF_FFFF  # in place of the answer's number: no message has it, and so none is taken for the answer
 HEAD = "<IHHHH"  # the answer's number, packet identifier, bytes of topic, answer's topic and correlation data
 KEPT_BYTES_MAX = 1024  # leaves room for the other settings
 TOO_LARGE = b'{"error": "the answer does not fit into a message"}'
@@ -50,8 +51,9 @@ class Inbox:
     Args:
         config: `device.config.Config`, whose `commands` is the topic filter to subscribe to.
         log: the device's `flash_store.log.Log`.
-        act: called with topic, payload and now_ms; returns the answer, a dict that JSON can hold. If it raises, the
-            answer is an error with the exception's text.
+        act: called with topic, payload, now_ms, and whether the message is one of QoS 2. Returns the answer, a dict
+            that JSON can hold, or for such a message None: the answer is not known yet, and it is called again, perhaps
+            only after a restart. If it raises, the answer is an error with the exception's text.
         say: called with each line of text for the console and the log.
         probe: `device.mqtt.session_probe.SessionProbe` of a device that speaks MQTT 5, else None.
     """
@@ -69,7 +71,7 @@ class Inbox:
         self._waiting: list = []  # packets that came: PUBLISH and PUBREL, in order
         self._room_ms: int | None = None
         self._kept: Message | None = None  # the QoS 2 message in the setting
-        self._answer_id = 0  # number that the answer to `_kept` will have; 0 once `_kept` is answered
+        self._answer_id = 0  # number of the answer to `_kept`; 0 once that is stored, OPEN as long as it is not known
         self._answer: bytes | None = None  # answer to the message in hand, when it was acted on but not yet stored
         self._recall()
 
@@ -112,9 +114,19 @@ class Inbox:
         self._subscription.handle_answer(answer)
 
     @property
-    def is_settled(self) -> bool:
+    def is_granted(self) -> bool:
+        """Whether the broker has granted the subscription over this connection."""
+        return self._subscription.is_granted
+
+    @property
+    def is_answered(self) -> bool:
         """Whether no message waits for its answer."""
         return self._kept is None and self._answer is None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no message waits for its answer, except one whose answer is not known yet."""
+        return self._answer_id == OPEN or self.is_answered
 
     def next_timer_ms(self) -> int | None:
         """When `advance` wants to be called at the latest."""
@@ -130,7 +142,8 @@ class Inbox:
             self._subscription.advance(self._connection)
             while self._kept is not None or self._waiting:
                 if self._kept is not None:
-                    self._finish(self._kept, now_ms)
+                    if not self._finish(self._kept, now_ms):
+                        break
                 else:
                     self._take_or_leave(self._waiting[0], now_ms)
                     self._waiting.pop(0)
@@ -148,7 +161,7 @@ class Inbox:
         """Keeps the message without its packet identifier: in the new session that may belong to another message."""
         if self._answer_id:
             orphan = Message(kept.topic, kept.payload, kept.answer_topic, kept.correlation, 0)
-            self._keep(orphan)
+            self._keep(orphan, self._answer_id if self._answer_id == OPEN else 0)
             self._kept = orphan
         else:
             self._log.settings.remove(KEY)
@@ -222,28 +235,42 @@ class Inbox:
             self._kept = message
         self._connection.pubrec(message.identifier)
 
-    def _finish(self, message: Message, now_ms: int) -> None:
+    def _finish(self, message: Message, now_ms: int) -> bool:
+        """Returns False if the answer is not known yet."""
         if self._answer_id:
-            self._act_and_answer(message, now_ms)
+            if not self._act_and_answer(message, now_ms):
+                return False
             self._answer_id = 0
         self._log.settings.remove(KEY)
         self._kept = None
+        return True
 
-    def _act_and_answer(self, message: Message, now_ms: int) -> None:
-        """Raises StoreFull; then the answer waits in RAM for room, and the action is not repeated."""
+    def _act_and_answer(self, message: Message, now_ms: int) -> bool:
+        """Returns False if the answer is not known yet.
+
+        Raises StoreFull; then the answer waits in RAM for room, and the action is not repeated.
+        """
         if self._answer is None:
-            self._number_answer(message)
+            if self._answer_id != OPEN:
+                self._number_answer(message)
             self._answer = self._make_answer(message, now_ms)
+            if self._answer is None:
+                if self._answer_id != OPEN:
+                    self._keep(message, OPEN)
+                return False
         self._number_answer(message)
         try:
             self._log.append(message.answer_topic, self._answer, 1)
         except MessageTooLarge:
             self._log.append(self._answer_topic, TOO_LARGE, 1)
         self._answer = None
+        return True
 
-    def _make_answer(self, message: Message, now_ms: int) -> bytes:
+    def _make_answer(self, message: Message, now_ms: int) -> bytes | None:
         try:
-            answer = self._act(message.topic, message.payload, now_ms)
+            answer = self._act(message.topic, message.payload, now_ms, message is self._kept)
+            if answer is None:
+                return None
             if message.correlation:
                 answer["correlation"] = _text(message.correlation)
             return json.dumps(answer).encode()
@@ -256,12 +283,12 @@ class Inbox:
         if message is self._kept and self._answer_id != self._log.last_id + 1:
             self._keep(message)
 
-    def _keep(self, message: Message) -> None:
+    def _keep(self, message: Message, answer_id: int = 0) -> None:
         parts = [message.topic.encode(), message.answer_topic.encode(), message.correlation]
         size = sum([len(part) for part in parts]) + len(message.payload)
         if size > KEPT_BYTES_MAX:
             raise MessageTooLarge(f"{size} bytes with its topics, {KEPT_BYTES_MAX} fit")
-        self._answer_id = self._log.last_id + 1
+        self._answer_id = answer_id or self._log.last_id + 1
         head = struct.pack(HEAD, self._answer_id, message.identifier, *[len(part) for part in parts])
         self._log.settings.set(KEY, head + b"".join(parts) + message.payload)
 

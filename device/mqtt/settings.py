@@ -7,6 +7,7 @@ from flash_store.errors import MessageTooLarge, StoreCorrupt, StoreFull
 # Keys of settings, see `publisher`, `dropped_in_flight`, `session_probe`, `refusals`, `brokers` and `scram`.
 DISOWNED, DROPPED_IN_FLIGHT, SESSION_PROBE = "lost_session", "unreleased", "session_mark"
 PROVEN, SET_ASIDE = "refused", "set_aside"
+PLACE, INTERVAL = "place", "interval_ms"  # see `device.field.place` and `commands`
 BROKER, SCRAM = "broker", "scram"  # the broker's number is appended to SCRAM
 
 

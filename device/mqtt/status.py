@@ -15,10 +15,10 @@ ONLINE, OFFLINE, LOST = "online", "offline", "lost"
 class Status:
     """Args:
     config: `device.config.Config`, whose `status` names the topic.
-    facts: further keys and values (that JSON can hold) for the `online` message.
+    facts: called for further keys and values (that JSON can hold) of each `online` message.
     """
 
-    def __init__(self, config, facts: dict) -> None:
+    def __init__(self, config, facts) -> None:
         self._topic = config.status.topic
         self._retain = config.status.retain
         self._facts = facts
@@ -27,7 +27,7 @@ class Status:
         return Will(self._topic, _encode(LOST, {}), 1, self._retain)
 
     def say_online(self, connection) -> None:
-        self._say(connection, _encode(ONLINE, self._facts))
+        self._say(connection, _encode(ONLINE, self._facts()))
 
     def say_offline(self, connection) -> None:
         self._say(connection, _encode(OFFLINE, {}))

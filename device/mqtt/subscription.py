@@ -16,7 +16,8 @@ KEY = "commands"  # of the setting
 
 
 class Subscription:
-    """Subscribes once for each connection. `own_filter` is the filter without the share's name.
+    """Subscribes once for each connection. `own_filter` is the filter without the share's name. `is_granted`: the
+    broker of this connection has granted it.
 
     Args:
         topic_filter: the configured filter.
@@ -27,6 +28,7 @@ class Subscription:
     def __init__(self, topic_filter: str, log, say) -> None:
         self.topic_filter = topic_filter
         self.own_filter = parse_shared(topic_filter)[1]
+        self.is_granted = False
         self._log = log
         self._say = say
         self._marks: list = []
@@ -40,6 +42,7 @@ class Subscription:
             marks: topic filters to subscribe to as well, see `device.mqtt.session_probe`.
         """
         self._marks = marks
+        self.is_granted = False
         self._is_due = True
         self._may_hold_other = session_present
 
@@ -70,3 +73,5 @@ class Subscription:
             self._is_due = True
         elif answer.reason_codes[0] >= UNSPECIFIED_ERROR:
             self._say(f"no messages from {self.topic_filter}: the broker refuses the subscription")
+        else:
+            self.is_granted = True

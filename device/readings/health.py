@@ -49,6 +49,8 @@ class Health:
             from device.mqtt.refusals import read_set_aside
 
             samples.append(("health.set_aside", "count", read_set_aside(device.log)["count"]))
+        if device.field is not None:
+            samples += device.field.sample()
         if device.qos0_queue is not None:
             samples.append(("health.dropped", "count", device.qos0_queue.dropped))
         return samples

@@ -11,6 +11,7 @@ import pytest
 
 from device import config
 from device.config import ConfigError, load
+from device.field import config as field_config
 from tools.cli.paths import source_root
 
 GOOD: dict[str, Any] = {
@@ -154,6 +155,19 @@ def test_time_server_is_read(tmp_path: Path) -> None:
         ({"health_interval_ms": 10}, "health_interval_ms is 10, expected an integer from 1000"),
         ({"watchdog_ms": 999}, "watchdog_ms is 999, expected an integer from 1000"),
         ({"payload": "xml"}, 'payload is "xml", expected "cbor" or "json"'),
+        (
+            {"field": {"battery": {"pin": 49, "full_scale_mv": 6600}}},
+            "field.battery.pin is 49, expected an integer from 0 to 48",
+        ),
+        (
+            {"field": {"battery": {"pin": 35}}},
+            "field.battery.full_scale_mv is missing, expected an integer from 1 to 100000",
+        ),
+        ({"field": {"battery": 35}}, "field.battery is 35, expected an object"),
+        ({"field": {"button": {"pin": "boot"}}}, 'field.button.pin is "boot", expected an integer from 0 to 48'),
+        ({"field": {"button": {"pin": 0, "hold_s": 1}}}, "field.button.hold_s is 1, expected an integer from 2 to 60"),
+        ({"field": {"button": {"pin": 0, "active": "low"}}}, "field.button.active is no key"),
+        ({"field": {"log_bytes": 100}}, "field.log_bytes is 100, expected an integer from 1024 to 65536"),
         ({"readings_limit": -1}, "readings_limit is -1, expected an integer from 0"),
         ({"readings_limit": 10}, "journal is null, expected a path"),
         ({"journal": 5}, "journal is 5, expected a string or null"),
@@ -211,6 +225,9 @@ def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 SECTIONS = {
+    "Field": "field.",
+    "_Battery": "field.battery.",
+    "_Button": "field.button.",
     "Config": "",
     "_Wifi": "network.",
     "_Address": "network.address.",
@@ -222,10 +239,13 @@ SECTIONS = {
 """Each class of the schema, and where its keys stand."""
 
 
+MODULES = (config, field_config)
+
+
 def keys_of_the_schema() -> set[str]:
     """Returns the path of every key in the schema; an object is left out, as its own keys are there."""
     keys = {"sensors"}  # which `device.sensors.config` asks for
-    for part in ast.parse(inspect.getsource(config)).body:
+    for part in [one for module in MODULES for one in ast.parse(inspect.getsource(module)).body]:
         for node in ast.walk(part):
             match node:
                 case ast.Call(

@@ -248,3 +248,30 @@ def test_pins_of_every_kind_of_sensor_are_known(tmp_path: Path) -> None:
         entry = {"kind": kind, **{key: keys[key] for key in own[kind]}}
         done = check(tmp_path, "--board", "esp32", sensors=[{**entry, "full_scale_mv": 1} if kind == "adc" else entry])
         assert done.exit_code == (0 if kind == "host" else 2), done.output
+
+
+BATTERY, FULL = "field.battery.pin", 6600
+
+
+@pytest.mark.parametrize(
+    ("board", "field", "said"),
+    [
+        ("esp32", {"battery": {"pin": 4, "full_scale_mv": FULL}}, f"{BATTERY} is 4, expected one of 32 to 39: Wi-Fi"),
+        ("rp2", {"battery": {"pin": 5, "full_scale_mv": FULL}}, f"{BATTERY} is 5, expected a pin with a converter"),
+        ("esp32", {"battery": {"pin": 33, "full_scale_mv": FULL}}, f"that nothing else uses: {BATTERY} uses it"),
+        ("esp32", {"button": {"pin": 34}}, "field.button.pin is 34, expected a pin with pull-up and pull-down"),
+        ("esp32", {"button": {"pin": 6}}, "field.button.pin is 6, expected a pin that the ESP32's flash does not use"),
+    ],
+)
+def test_the_pins_of_battery_and_button_are_checked(
+    board: str, field: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    flash = {"path": "storage" if board == "rp2" else "holdfast"}
+    done = check(tmp_path, "--board", board, flash=flash, field=field, sensors=[adc(33)] if board == "esp32" else [])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_which_network_counts_is_told_for_a_device_that_takes_commands(tmp_path: Path) -> None:
+    assert "a confirmed move counts in place of network and port" in check(tmp_path, commands="to/a").output
+    assert "move" not in check(tmp_path).output

@@ -42,7 +42,9 @@ def publish_on(device: VirtualDevice, count: int, qos: int = 1) -> list[int]:
 
 
 def noted(device: VirtualDevice) -> dict[str, Any]:
-    return Commands(device).act("commands", b'{"command": "set_aside"}', device.uptime.now_ms())
+    answer = Commands(device).act("commands", b'{"command": "set_aside"}', device.uptime.now_ms())
+    assert answer is not None
+    return answer
 
 
 @pytest.mark.parametrize("qos", [1, 2])

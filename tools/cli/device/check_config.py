@@ -49,6 +49,8 @@ def check_config(
     typer.echo(f"{config}: ok")
     typer.echo(f"{found.client_id} samples {sensors} every {found.interval_ms} ms")
     typer.echo(f"and sends to {places}, topic {found.topic}, QoS {found.qos}")
+    if found.commands is not None:
+        typer.echo("and can be moved: a confirmed move counts in place of network and port, until they change here")
     if board:
         typer.echo(f"and stores on {_store_of(found, board)}")
         for text in _warnings(found, board):

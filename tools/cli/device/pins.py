@@ -151,6 +151,10 @@ def _uses(config: Config) -> Iterator[Use]:
             key = "port.path" if len(config.ports) == 1 else f"port[{number}].path"
             yield Use(f"the second number of {key}", int(parts[1]), f"UART {parts[0]} tx", needs_output=True)
             yield Use(f"the third number of {key}", int(parts[2]), f"UART {parts[0]} rx")
+    if config.field and config.field.battery:
+        yield Use("field.battery.pin", config.field.battery.pin, is_analogue=True)
+    if config.field and config.field.button:
+        yield Use("field.button.pin", config.field.button.pin, needs_pull=True)
     for number, sensor in enumerate(config.sensors):
         yield from _uses_of(f"sensors[{number}]", sensor.driver.__name__.lower(), sensor.arguments)
 
