@@ -174,3 +174,56 @@ async def test_a_hundred_boards_come_back_from_a_wifi_that_does_not_exist(
             tasks.create_task(one(number))
     print(f"slowest of {len(took)}: {max(took):.1f} s of {DEADLINE_S}")
     assert len(took) == AT_ONCE and max(took) <= DEADLINE_S
+
+
+SLOW_NAME = """
+import socket, time
+import device.main, device.ports.tcp
+class Slow:
+    SOCK_STREAM, socket = socket.SOCK_STREAM, socket.socket
+    def getaddrinfo(host, *rest):
+        if host == "slow.local":
+            time.sleep(60)
+        return socket.getaddrinfo(host, *rest)
+device.ports.tcp.socket = Slow
+device.main.main({config!r})
+"""
+
+
+async def test_a_look_up_that_blocks_beyond_the_deadline_does_not_keep_the_board_away(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    """The board has no watchdog in its configuration, and gets one for the trial."""
+    async with scripted_broker() as broker:
+        program = SLOW_NAME.format(config=str(tmp_path / "device.json"))
+        change: dict[str, Any] = {"network": ATTIC, "commands": COMMANDS, "interval_ms": 60_000}
+        board = Board("esp32", micropython, tmp_path, tcp(broker.port), program, **change)
+        board.wifi("up")
+        await board.start()
+        await eventually(lambda: broker.subscribes)
+        broker.command(command({"command": "move", "port": {"host": "slow.local"}, "deadline_s": 10}))
+        broker.session_present = True
+        await there(lambda: told(broker, ANSWERS), 40)
+        lines = await board.end()
+    assert (
+        told(broker, ANSWERS)[0]["error"] == "the device started anew during the trial; the device is at its old place"
+    )
+    assert sum(" boot " in line for line in lines) == 3
+
+
+async def test_a_board_that_sleeps_stays_awake_for_a_trial_and_sleeps_again_at_its_old_place(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    async with scripted_broker() as broker:
+        duty = {"connect_every": 1, "awake_ms": 20_000}
+        board = board_of("esp32", micropython, tmp_path, broker, duty=duty, interval_ms=10_000)
+        (tmp_path / "hurry").write_text("")
+        broker.commands = [command({"command": "move", "network": NOWHERE, "deadline_s": 10})]
+        await board.start()
+        await board.says("a move is on trial: it has 6 s to prove itself")
+        broker.commands, broker.session_present = [], True
+        await there(lambda: told(broker, ANSWERS), 40)
+        connects = len(broker.connects)
+        await there(lambda: len(broker.connects) > connects, 40)
+        await board.end()
+    assert "no connection in 6 s" in told(broker, ANSWERS)[0]["error"]
