@@ -128,7 +128,11 @@ class Device:
         """Carries out a command of `device.field`; returns None if its answer is not known yet."""
         from device.field.life import act
 
-        return act(self, told, payload, is_once)
+        answer = act(self, told, payload, is_once)
+        del act
+        if self.field is None:
+            memory.leave("device.field.life")
+        return answer
 
     def read_place(self, keys: dict) -> tuple:
         """Reads networks and ports; see `device.config.read_place`, which stays on the heap only meanwhile."""

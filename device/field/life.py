@@ -1,6 +1,5 @@
 """What a device has of `device.field`, as one object that the device's loop calls."""
 
-from device.field.log_ring import LogRing
 from device.mqtt.settings import PLACE, read_setting
 from device.values import ConfigError
 from flash_store.errors import StoreError
@@ -29,7 +28,10 @@ class Life:
         if config.field is not None:
             self._battery = config.field.battery
             self._button = None if config.field.button is None else _make_button(config.field.button, board)
-            self._log = None if config.field.log_bytes is None else LogRing(config.field.log_bytes)
+            if config.field.log_bytes is not None:
+                from device.field.log_ring import LogRing
+
+                self._log = LogRing(config.field.log_bytes)
 
     @property
     def is_on_trial(self) -> bool:

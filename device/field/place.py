@@ -176,7 +176,7 @@ def reset(log) -> None:
     log.settings.remove(INTERVAL)
     state = _read(log)
     if "of" in state:
-        state: dict = {"base": state["base"], "of": state["of"], "ended": "the device was reset by its button"}
+        state = {"base": state["base"], "of": state["of"], "ended": "the device was reset by its button"}
         log.settings.set(PLACE, json.dumps(state).encode())
     else:
         log.settings.remove(PLACE)

@@ -23,7 +23,7 @@ COMMANDS, STATUS, ANSWERS = "commands/garage", "status/garage", f"{TOPIC}/answer
 ATTIC = {"ssid": "attic", "password": "under the roof"}
 NOWHERE = {"ssid": "nowhere", "password": "behind the moon"}
 DEAD = {"host": "127.0.0.1", "port": 9}
-BOARDS, AT_ONCE, DEADLINE_S = 100, 10, 45
+BOARDS, AT_ONCE, DEADLINE_S = 100, 10, 60
 START_S = 60  # to the first connection, also on a machine that has much else to do
 FAULTS = ("", "", "silent", "liar")
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from device.mqtt.inbox import KEY as MESSAGE
+from device.mqtt.settings import PLACE, SCRAM
 from tools.cli.failure import fail
 from tools.cli.flash.reader import read_store
 from tools.cli.flash.store import (
@@ -25,6 +27,7 @@ from tools.cli.flash.store import (
     Store,
 )
 
+SECRETS = (PLACE, MESSAGE, SCRAM)  # a move, a command, the keys of a login
 EXCERPT_BYTES = 48
 REASONS = {
     DROPPED: "dropped for room",
@@ -70,7 +73,7 @@ def _print_text(store: Store) -> None:
     _print_sectors(store)
     acknowledged = f", acknowledged in the log: {len(store.acknowledged)}"
     _print_list("messages", map(_message_line, store.messages.values()), acknowledged)
-    _print_list("settings", (f"{key} = {_excerpt(found.value)}" for key, found in sorted(store.settings.items())))
+    _print_list("settings", (f"{key} = {text}" for key, text in _settings(store).items()))
     _print_list("packet identifiers received, not released", map(str, store.received))
     _print_list("gaps", map(_gap_line, store.gaps))
     _print_list(
@@ -136,7 +139,7 @@ def _as_json(store: Store) -> dict[str, Any]:
         "sectors": [_sector_fields(sector) for sector in store.sectors],
         "messages": [_message_fields(message) for message in store.messages.values()],
         "acknowledged": sorted(store.acknowledged),
-        "settings": {key: _excerpt(setting.value) for key, setting in sorted(store.settings.items())},
+        "settings": _settings(store),
         "received": store.received,
         "gaps": [vars(gap) for gap in store.gaps],
         "bad_records": [vars(bad) for bad in store.bad_records],
@@ -161,6 +164,14 @@ def _wear(store: Store) -> dict[str, int]:
     """Returns the erase counts of the sectors with a readable header."""
     counts = [sector.free.erase_count for sector in store.sectors if sector.free]
     return {"least": min(counts), "most": max(counts), "all": sum(counts)}
+
+
+def _settings(store: Store) -> dict[str, str]:
+    """Returns an excerpt of each setting's value, and the size of one that may hold a password."""
+    return {
+        key: f"({len(found.value)} bytes, not shown)" if key.startswith(SECRETS) else _excerpt(found.value)
+        for key, found in sorted(store.settings.items())
+    }
 
 
 def _excerpt(content: bytes) -> str:

@@ -98,11 +98,14 @@ def test_settings_are_shown_as_text_or_in_hex(flash: NorFlash, tmp_path: Path) -
     log = Log(flash)
     log.settings.set("tz", b"UTC")
     log.settings.set("key", b"\x01\xff")
+    for secret in ("message", "place", "scram0"):
+        log.settings.set(secret, b"a password")
     log.settings.set("gone", b"x")
     log.settings.remove("gone")
     found, text = both(saved(flash, tmp_path))
-    assert found["settings"] == {"key": "0x01ff", "tz": "UTC"}
-    assert "settings: 2\n  key = 0x01ff\n  tz = UTC\n" in text
+    hidden = "(10 bytes, not shown)"
+    assert found["settings"] == {"key": "0x01ff", "message": hidden, "place": hidden, "scram0": hidden, "tz": "UTC"}
+    assert f"settings: 5\n  key = 0x01ff\n  message = {hidden}\n" in text and "a password" not in text
 
 
 def test_both_sides_of_qos_2_are_shown(flash: NorFlash, tmp_path: Path) -> None:
