@@ -191,7 +191,12 @@ def make_session(device, make_port, on_message) -> Session:
         from device.mqtt.status import Status
 
         status = Status(config, device.facts)
-    brokers = Brokers(config.ports, make_port, device.log, device.say)
+    try:
+        brokers = Brokers(config.ports, make_port, device.log, device.say)
+    except ConfigError as error:
+        if device.field is None or not device.field.is_on_trial:
+            raise
+        raise OSError(f"the move cannot be tried: {error}")  # so the device restarts, and goes back
     return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
 
 

@@ -9,7 +9,6 @@ from device.mqtt.settings import is_sent
 from device.readings import Sampler
 from device.sensors.probe import Probe
 from device.upkeep import Upkeep
-from device.values import ConfigError
 from device.watchdog import NoWatchdog
 from wire.topics import check_topic_name
 
@@ -61,12 +60,7 @@ class Device:
         self._upkeep = Upkeep(self.log, self.sampler, self.uptime, self.say)
         self._upkeep.tell_bad_records()
         self._health = assembly.make_health(config, self)
-        try:
-            self._session = assembly.make_session(self, self._make_port, on_message)
-        except ConfigError as error:
-            if self.field is None or not self.field.is_on_trial:
-                raise
-            raise OSError(f"the move cannot be tried: {error}")  # so the device restarts, and goes back
+        self._session = assembly.make_session(self, self._make_port, on_message)
 
     def advance(self, longest_ms: int | None = None) -> None:
         """Runs one turn of the loop: does what is due, then waits for the port or until something is due.

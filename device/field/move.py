@@ -53,7 +53,7 @@ class Move:
         """Looks how far the move is; returns whether the device has to start anew at once."""
         place = self.place
         if not place.is_trial:
-            if place.is_pending and session.is_answered:
+            if place.is_pending and _is_answered(session):
                 place.forget()
             return False
         if self._is_proven(device, session, now_ms) and place.confirm():
@@ -74,7 +74,7 @@ class Move:
         if proof_id is None:
             waiting = device.log.ids(1)
             proof_id = self._proof_id = waiting[0] if waiting else device.report(now_ms)
-        if proof_id is None or device.log.holds(proof_id) or not session.is_granted:
+        if proof_id is None or device.log.holds(proof_id) or not _is_granted(session):
             return False
         return not any(first <= proof_id <= last for first, last, _, _ in device.log.gaps())
 
@@ -171,10 +171,20 @@ def make(device) -> Move:
     return Move(Place(device.log, getattr(config, "place_base", None) or base_of(config)), device)
 
 
+def _is_granted(session) -> bool:
+    """Whether the broker has granted the subscription to commands over this connection."""
+    return session.attached and session.inbox is not None and session.inbox.subscription.is_granted
+
+
+def _is_answered(session) -> bool:
+    """Whether every message to the device is answered."""
+    return session.inbox is None or session.inbox.is_answered
+
+
 def _missing(session) -> str:
     if not session.attached:
         return "no connection"
-    return "no subscription to commands" if not session.is_granted else "no message acknowledged"
+    return "no subscription to commands" if not _is_granted(session) else "no message acknowledged"
 
 
 def _without_value(text: str) -> str:

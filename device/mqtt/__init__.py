@@ -39,7 +39,7 @@ PACKET_SIZE_MAX = 4096  # of incoming packets: answers with a reason, and comman
 
 
 class Session:
-    """Owns the MQTT connection, and lends it to the publisher.
+    """Owns the MQTT connection, and lends it to the publisher and to `inbox`, if there is one.
 
     Args:
         brokers: `device.mqtt.brokers.Brokers`.
@@ -58,7 +58,7 @@ class Session:
         self._publisher = publisher
         self._clock = clock
         self._say = say
-        self._inbox = inbox
+        self.inbox = inbox
         self._status = status
         self._network = network
         self._probe = None if inbox is None else inbox.probe
@@ -92,8 +92,8 @@ class Session:
         if self._connection is not None:
             self._connection.handle_timer(now_ms)
             self._handle_packets(now_ms)
-        if self._inbox is not None:
-            self._inbox.advance(now_ms)
+        if self.inbox is not None:
+            self.inbox.advance(now_ms)
         self._publisher.handle_timer(now_ms)
         self._fill(now_ms)
         if self._connection is not None:
@@ -120,19 +120,9 @@ class Session:
         return self._state == ATTACHED
 
     @property
-    def is_granted(self) -> bool:
-        """Whether the broker has granted the subscription to commands over this connection."""
-        return self.attached and self._inbox is not None and self._inbox.is_granted
-
-    @property
     def is_settled(self) -> bool:
         """Whether every message to the device is answered, or its answer is not known yet."""
-        return self._inbox is None or self._inbox.is_settled
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether every message to the device is answered."""
-        return self._inbox is None or self._inbox.is_answered
+        return self.inbox is None or self.inbox.is_settled
 
     @property
     def is_waiting(self) -> bool:
@@ -166,8 +156,8 @@ class Session:
             timers += [self._timer_ms, self._brokers.port.next_timer_ms()]
         elif self._network is None or self._network.is_up:  # otherwise the network's own timer wakes the loop
             timers.append(self._timer_ms)
-        if self._inbox is not None:
-            timers.append(self._inbox.next_timer_ms())
+        if self.inbox is not None:
+            timers.append(self.inbox.next_timer_ms())
         if self._connection is not None:
             timers.append(self._connection.next_timer_ms())
         return earliest(timers)
@@ -248,13 +238,13 @@ class Session:
         elif kind == PUBCOMP:
             self._publisher.handle_pubcomp(event, now_ms)
         elif kind in (PUBLISH, PUBREL):
-            if self._inbox is not None and self.attached:  # in PROBING ignored: it comes again over the next connection
-                self._inbox.handle_packet(event)
+            if self.inbox is not None and self.attached:  # in PROBING ignored: it comes again over the next connection
+                self.inbox.handle_packet(event)
         elif kind in (SUBACK, UNSUBACK):
             if self._probe is not None and self._probe.hear(event, self._connection):
                 self._open_anew(now_ms)
-            elif self._state != PROBING and self._inbox is not None:
-                self._inbox.handle_answer(event)
+            elif self._state != PROBING and self.inbox is not None:
+                self.inbox.handle_answer(event)
         elif kind == DISCONNECT:
             from wire.reasons import describe
 
@@ -283,9 +273,9 @@ class Session:
             self._begin(RESUMED, now_ms)
         elif probe is None:
             self._begin(IN_DOUBT, now_ms)
-        elif probe.can_ask and (self._publisher.custody.taken or self._inbox.incoming.identifiers):
+        elif probe.can_ask and (self._publisher.custody.taken or self.inbox.incoming.identifiers):
             self._state, self._timer_ms = PROBING, now_ms + SILENCE_MS
-            self._inbox.resume(self._connection)
+            self.inbox.resume(self._connection)
             probe.ask(self._connection)
         else:
             self._begin(probe.verdict, now_ms)
@@ -309,8 +299,8 @@ class Session:
                 self._publisher.detach()
                 self._open_anew(now_ms)
                 return
-        if self._inbox is not None:
-            self._inbox.attach(self._connection, goes_on, is_noted)
+        if self.inbox is not None:
+            self.inbox.attach(self._connection, goes_on, is_noted)
 
     def _open_anew(self, now_ms: int) -> None:
         """Connects to the same broker again at once, because the session has to begin differently."""
@@ -339,8 +329,8 @@ class Session:
         if was_connected and now_ms - self._connect_ms >= STEADY_MS:
             self._backoff.reset()
         self._publisher.detach()
-        if self._inbox is not None:
-            self._inbox.detach()
+        if self.inbox is not None:
+            self.inbox.detach()
         self._brokers.port.close()
         self._connection = None
         self._state, self._timer_ms = WAITING, now_ms + self._backoff.next_wait_ms()

@@ -46,7 +46,8 @@ class Message:
 
 
 class Inbox:
-    """Takes messages one after the other. `incoming` has the messages of QoS 2 that wait for their PUBREL.
+    """Takes messages one after the other. `incoming` has the messages of QoS 2 that wait for their PUBREL, `subscription`
+    is the `device.mqtt.subscription.Subscription` by which messages come.
 
     Args:
         config: `device.config.Config`, whose `commands` is the topic filter to subscribe to.
@@ -60,7 +61,7 @@ class Inbox:
 
     def __init__(self, config, log, act, say, probe=None) -> None:
         self.probe = probe
-        self._subscription = Subscription(config.commands, log, say)
+        self.subscription = Subscription(config.commands, log, say)
         self._answer_topic = config.topic + "/answer"
         self._log = log
         self.incoming = Incoming(log.settings)
@@ -87,7 +88,7 @@ class Inbox:
         else:
             self._gone = list(self.incoming.identifiers)
         marks = self.probe.take_filters() if self.probe is not None and is_marking else []
-        self._subscription.begin(session_present, marks)
+        self.subscription.begin(session_present, marks)
 
     def resume(self, connection) -> None:
         """Tells the connection which QoS 2 identifiers flash remembers, so that a repeated PUBLISH is recognized."""
@@ -111,12 +112,7 @@ class Inbox:
 
     def handle_answer(self, answer) -> None:
         """Takes a SUBACK or UNSUBACK, except an answer to `probe`."""
-        self._subscription.handle_answer(answer)
-
-    @property
-    def is_granted(self) -> bool:
-        """Whether the broker has granted the subscription over this connection."""
-        return self._subscription.is_granted
+        self.subscription.handle_answer(answer)
 
     @property
     def is_answered(self) -> bool:
@@ -139,7 +135,7 @@ class Inbox:
         self._room_ms = None
         try:
             self._forget_session()
-            self._subscription.advance(self._connection)
+            self.subscription.advance(self._connection)
             while self._kept is not None or self._waiting:
                 if self._kept is not None:
                     if not self._finish(self._kept, now_ms):
@@ -184,8 +180,8 @@ class Inbox:
         message = self._read(packet)
         if packet.retain:
             self._say(f"a retained message from {message.topic} is passed over: it may have been acted on before")
-        elif not matches(self._subscription.own_filter, packet.topic):
-            self._say(f"a message from {message.topic} is passed over: commands is {self._subscription.topic_filter}")
+        elif not matches(self.subscription.own_filter, packet.topic):
+            self._say(f"a message from {message.topic} is passed over: commands is {self.subscription.topic_filter}")
         elif packet.qos == 2:
             self._take_once(message)
             return

@@ -8,7 +8,7 @@ import pytest
 
 from device.mqtt.commands import Commands
 from flash_store.errors import StoreFull
-from tests.device.field.world import ATTIC, CELLAR, FAULTY, LIAR, SECRET, World
+from tests.device.field.world import ANSWERS, ATTIC, CELLAR, FAULTY, LIAR, SECRET, World
 
 DEADLINE_S = 60
 NOWHERE = {"ssid": "nowhere", "password": SECRET}
@@ -252,3 +252,37 @@ def test_a_full_store_does_not_keep_the_device_at_a_place_that_fails(seed: int) 
     world.device.port.cut()
     assert world.live(lambda: world.answers(), 600)
     assert "the device is at its old place" in world.answers()[0]["error"]
+
+
+@pytest.mark.parametrize("network", [NOWHERE, CELLAR])
+def test_a_move_over_mqtt_3_1_1_ends_the_same_way(network: dict[str, Any], seed: int) -> None:
+    world = World(seed, mqtt_version="3.1.1")
+    world.settle()
+    world.command(command="move", deadline_s=DEADLINE_S, network=network, port=SECOND)
+    assert world.live(lambda: any(one.topic == ANSWERS for broker in world.both() for one in broker.arrived), 120)
+    place = "second.local" if network is CELLAR else "gateway.local"
+    assert is_at_rest(world, place)
+    world.device = None
+    assert world.live(lambda: world.is_at(place), 60)
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"network": CELLAR}, "network: expected none: virtual has no Wi-Fi to join"),
+        ({"port": {"kind": "uart", "path": "1:4:5", "baud": 12}}, "port.baud: expected a speed that this board knows"),
+        (
+            {"port": {**SECOND, "user": "u", "password": SECRET, "authentication": "scram-sha-256"}},
+            "port.authentication: expected none with mqtt_version 3.1.1",
+        ),
+    ],
+)
+def test_a_move_that_the_board_cannot_even_try_is_refused(told: dict[str, Any], expected: str, seed: int) -> None:
+    world = World(seed, mqtt_version="3.1.1", network=None)
+    world.board.has_no_wifi()
+    world.settle()
+    world.command(command="move", deadline_s=DEADLINE_S, **told)
+    assert world.live(lambda: any(one.topic == ANSWERS for broker in world.both() for one in broker.arrived), 60)
+    (answer,) = (json.loads(one.payload) for one in world.brokers["gateway.local"].arrived if one.topic == ANSWERS)
+    assert expected in answer["error"]
+    assert world.starts == 1

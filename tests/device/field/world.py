@@ -60,6 +60,14 @@ class FieldBoard(VirtualBoard):
         self.joined = ""
         self.Network = lambda networks, *_others: VirtualWifi(self, networks)  # type: ignore[assignment]
 
+    def has_no_wifi(self) -> None:
+        """It is in a network with both hosts, without a radio."""
+        self.Network = None
+        self.networks = {"": {"gateway.local", "second.local"}}
+
+    def has_speed(self, baud: int) -> bool:
+        return baud >= 300
+
 
 class FieldDevice(VirtualDevice):
     """One start of the world's device."""
@@ -95,7 +103,8 @@ class World:
         self.board = FieldBoard(seed=seed)
         self.chance = Random(seed)
         self.brokers = {"gateway.local": ModelBroker(), "second.local": ModelBroker()}
-        self.change = {"network": ATTIC, "commands": COMMANDS, "status": STATUS, **change}
+        wanted = {"network": ATTIC, "commands": COMMANDS, "status": STATUS, **change}
+        self.change = {key: value for key, value in wanted.items() if value is not None}
         self.device: FieldDevice | None = None
         self.starts = self.cuts = self.off_ms = 0
         self.reached_ms: list[int] = []  # when a start was first connected to the old place
@@ -155,6 +164,10 @@ class World:
         self.device.port.command(
             Publish(COMMANDS, payload, qos, False, False, identifier, {CORRELATION_DATA: b"call %d" % identifier})
         )
+
+    def both(self) -> list[ModelBroker]:
+        """The brokers, of the old place and of the new one."""
+        return list(self.brokers.values())
 
     def answers(self, host: str | None = None) -> list[dict[str, Any]]:
         """Each answer that has arrived at a broker, or at any; once, by its identity."""
