@@ -46,8 +46,8 @@ class Message:
 
 
 class Inbox:
-    """Takes messages one after the other. `incoming` has the messages of QoS 2 that wait for their PUBREL, `subscription`
-    is the `device.mqtt.subscription.Subscription` by which messages come.
+    """Takes messages one after the other. `incoming` has the messages of QoS 2 that wait for their PUBREL. All come by
+    `subscription`.
 
     Args:
         config: `device.config.Config`, whose `commands` is the topic filter to subscribe to.

@@ -34,8 +34,8 @@ class Witness:
     def __init__(self, device) -> None:
         self.seen: list = []
         self.is_subscribed = False
-        self._inbox = device._session._inbox
-        device._session._inbox = self
+        self._inbox = device._session.inbox
+        device._session.inbox = self
 
     def __getattr__(self, name: str):
         return getattr(self._inbox, name)
