@@ -22,7 +22,7 @@ class Life:
         self._config = config
         self._board = board
         self._uptime = uptime
-        self._battery = self._button = self._log = None
+        self._battery = self._button = self._ring = None
         self._move: list = []  # the `device.field.move.Move` that is outstanding
         self._is_moved = False
         if config.field is not None:
@@ -31,7 +31,7 @@ class Life:
             if config.field.log_bytes is not None:
                 from device.field.log_ring import LogRing
 
-                self._log = LogRing(config.field.log_bytes)
+                self._ring = LogRing(config.field.log_bytes)
 
     @property
     def is_on_trial(self) -> bool:
@@ -63,8 +63,8 @@ class Life:
 
     def say(self, text: str) -> None:
         """Keeps a line of the log."""
-        if self._log is not None:
-            self._log.add(text, self._uptime.now_ms())
+        if self._ring is not None:
+            self._ring.add(text, self._uptime.now_ms())
 
     def facts(self) -> dict:
         """Returns what status messages and `identify` tell in addition."""
@@ -104,12 +104,12 @@ class Life:
 
     def lines(self, device, after) -> dict:
         """Carries out the command `log`: returns the lines behind a number, as many as fit into an answer."""
-        if self._log is None:
+        if self._ring is None:
             return {"error": "its configuration has no field.log_bytes"}
         if type(after) is not int or after < 0:
             return {"error": "expected after, the number of a line, or 0"}
         answer = {"boot": device.log.boot_id}
-        answer.update(self._log.lines(after))
+        answer.update(self._ring.lines(after))
         return answer
 
     def _volts(self) -> float | None:
