@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tools.lab.sim.loader.chips import Chip
-from tools.lab.sim.loader.flash_file import SECTOR_SIZE, FlashFile
+from tools.lab.sim.loader.flash_file import BLOCK_SIZE, SECTOR_SIZE, FlashFile
 from tools.lab.sim.loader.registers import Registers
 from tools.lab.sim.loader.slip import frame
 
@@ -200,10 +200,14 @@ class Commands:
         return self._reply(command)
 
     def _erase_to(self, upload: Upload, end: int) -> None:
-        """Erases the sectors before `end` that this upload has not erased yet; the stub does so as it writes."""
-        if end > upload.erased_to:
-            self._flash.erase(upload.erased_to, end - upload.erased_to)
-            upload.erased_to = -(-end // SECTOR_SIZE) * SECTOR_SIZE
+        """Erases the sectors before `end` that this upload has not erased yet; the stub does so as it writes, whole
+        blocks where the upload goes on so far."""
+        while upload.erased_to < end:
+            at = upload.erased_to
+            is_block = not at % BLOCK_SIZE and at + BLOCK_SIZE <= upload.end
+            size = BLOCK_SIZE if is_block else SECTOR_SIZE - at % SECTOR_SIZE
+            self._flash.erase(at, size)
+            upload.erased_to = at + size
 
     def _block(self, body: bytes, checksum: int) -> bytes:
         """The content of a DATA packet; a packet that comes twice, or out of order, is refused."""

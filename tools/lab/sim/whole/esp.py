@@ -75,12 +75,15 @@ class WholeBoard(Board):
                 for packet in deframer.feed(await self.read()):
                     if self.guesses and commands.is_used and packet.startswith(SYNC_BEGIN[1:]):
                         commands = fresh()  # esptool would have reset the chip before it
+                    await self.idle()  # the flash does one thing at a time
                     busy_us = self.flash.busy_us
                     try:
                         reply = commands.take(packet)
                     except PowerCut:
                         return
-                    await self.pause(self.flash.busy_us - busy_us)
+                    self.be_busy(self.flash.busy_us - busy_us)
+                    if not commands.is_stub:  # the stub receives the next packet meanwhile
+                        await self.idle()
                     await self.send(reply)
                     if speeds:
                         self.cable.baud = speeds.pop()

@@ -93,6 +93,7 @@ class Board:
         self._seed = seed
         self._boots_loader = False  # the level of the boot pin at the next reset
         self._is_held = False
+        self._idle_at_s = 0.0
         self._cause = PWRON_RESET
         self._state = ""
         self._news = threading.Condition()
@@ -209,10 +210,14 @@ class Board:
         """Waits for what the host sends."""
         return await self.cable.read()
 
-    async def pause(self, microseconds: int) -> None:
-        """Lets the chip be busy, where the board is paced."""
+    def be_busy(self, microseconds: int) -> None:
+        """Notes that the flash is busy from now on, where the board is paced."""
         if self.paced:
-            await asyncio.sleep(microseconds / 1_000_000)
+            self._idle_at_s = max(self._idle_at_s, self._loop.time()) + microseconds / 1_000_000
+
+    async def idle(self) -> None:
+        """Waits until the flash is not busy."""
+        await asyncio.sleep(max(0.0, self._idle_at_s - self._loop.time()))
 
     def guess_reset(self, loader: bool) -> None:
         """Resets the board soon, as DTR and RTS would have done."""
@@ -243,6 +248,7 @@ class Board:
         except BaseException as error:
             self._ready.set_exception(error)
             return
+        self._ready.set_result(None)  # only now: what stops the loop must not come while it still powers on
         self._loop.run_forever()
         self._loop.run_until_complete(self._wind_up())
         self._loop.close()
@@ -254,7 +260,6 @@ class Board:
         self.cable = Cable(Path(self.port), self._network, Dice(self._seed), self.paced, self._pull)
         self._tasks = [asyncio.ensure_future(self.cable.carry()), asyncio.ensure_future(self._reset_when_due())]
         self._reset(False, PWRON_RESET)
-        self._ready.set_result(None)
 
     def _stop(self) -> None:
         self._loop.stop()
