@@ -147,16 +147,9 @@ def begin_field(device, watchdog):
 
     Returns the watchdog to use from now on.
     """
-    value = read_setting(device.log, PLACE)
-    if value is not None:
-        from device.field.own import use_own
-
-        device.is_moved = use_own(device, value)
-    if device.field is None and (value is None or device.is_moved):
-        if device.is_moved:
-            device.network = make_network(device.config, device.board, device.say, watchdog)
-        return watchdog
     if device.field is None:
+        if read_setting(device.log, PLACE) is None:
+            return watchdog
         from device.field.life import Life
 
         device.field = Life(device.config, device.board, device.uptime)

@@ -42,7 +42,6 @@ class Device:
         self.uptime = board.Uptime(slept.uptime_ms if slept else 0)
         self._session: Session | None = None  # until it is made, `say` reaches only the console
         self.field = None  # `device.field.life.Life`, in a device that has one
-        self.is_moved = False  # whether it uses the networks and brokers of a move
         # The parts that may find an error in the configuration come before anything is written to flash.
         self.network = assembly.make_network(config, board, self.say, self._watchdog)
         self.field = assembly.make_field(config, board, self.uptime)
@@ -115,8 +114,6 @@ class Device:
             "boot": self.log.boot_id,
             "reset_cause": self.board.reset_cause(),
         }
-        if self.is_moved:
-            facts["moved"] = True
         if self.field is not None:
             facts.update(self.field.facts())
         return facts

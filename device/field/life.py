@@ -24,6 +24,7 @@ class Life:
         self._uptime = uptime
         self._battery = self._button = self._ring = None
         self._move: list = []  # the `device.field.move.Move` that is outstanding
+        self._is_moved = False
         if config.field is not None:
             self._battery = config.field.battery
             self._button = None if config.field.button is None else _make_button(config.field.button, board)
@@ -41,13 +42,13 @@ class Life:
 
         Returns the watchdog to use: in a trial a board has one, also if its configuration wants none.
         """
-        if device.is_moved or read_setting(device.log, PLACE) is None:
+        if read_setting(device.log, PLACE) is None:
             return watchdog
         from device import memory
         from device.field.move import TrialWatchdog, begin
 
         move = begin(device)
-        device.is_moved = move.place.is_moved and not move.place.is_trial
+        self._is_moved = move.place.is_moved and not move.place.is_trial
         if move.place.is_pending:
             self._move.append(move)
         if self.is_on_trial:
@@ -70,6 +71,8 @@ class Life:
         facts: dict = {}
         if self._battery is not None:
             facts["battery_v"] = self._volts()
+        if self._is_moved:
+            facts["moved"] = True
         return facts
 
     def sample(self) -> list:

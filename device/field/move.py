@@ -9,8 +9,7 @@ for that, the last third for the way back. The command is answered when it is kn
 
 import os
 
-from device.field.own import base_of
-from device.field.place import Place
+from device.field.place import Place, base_of
 from device.values import ConfigError
 from flash_store.errors import StoreError
 from wire.codec import MQTT_5

@@ -160,6 +160,17 @@ class Place:
             self._state = state
 
 
+def base_of(config) -> int:
+    """Returns a number of a configuration's networks and ports, which is another one if one of them changes."""
+    parts: list = [(one.ssid, one.password, one.address) for one in config.networks]
+    for port in config.ports:
+        parts.append((port.kind, port.user, port.password))
+        parts.append((port.path, port.baud) if port.kind == "uart" else (port.host, port.port))
+        if port.kind == "tls":
+            parts.append((port.server_name, port.ca, port.certificate, port.key))
+    return binascii.crc32(repr(parts).encode())
+
+
 def reset(log) -> None:
     """Removes every move, also one on trial, and a changed interval. Raises StoreError."""
     log.settings.remove(INTERVAL)

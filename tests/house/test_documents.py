@@ -61,8 +61,9 @@ def long_options(command: str) -> set[str]:
 
 
 def section(command: str) -> str:
-    """The text below the command's heading, on the page of its group."""
-    page = COMMAND_PAGES / f"{command.split()[0] if ' ' in command else 'general'}.md"
+    """The text below the command's heading, on the page of its group, its own page, or the one without a group."""
+    page = COMMAND_PAGES / f"{command.split()[0]}.md"
+    page = page if page.exists() else COMMAND_PAGES / "general.md"
     _, found, rest = page.read_text().partition(f"\n## holdfast {command}\n")
     assert found, f"{name(page)} has no heading '## holdfast {command}'"
     return rest.partition("\n## ")[0]

@@ -58,7 +58,9 @@ class Client:
             raise ConnectionResetError(event.text)
         return event
 
-    async def publish(self, topic: str, payload: bytes, properties: dict[int, object] | None = None) -> None:
+    async def publish(
+        self, topic: str, payload: bytes, properties: dict[int, object] | None = None, retain: bool = False
+    ) -> None:
         """Sends a message at QoS 1, as soon as the server has room for it.
 
         Raises OSError when the connection ends, Refused as `take_puback`, and WireError for what MQTT or this server
@@ -66,7 +68,7 @@ class Client:
         """
         while self.protocol.connected and self.protocol.send_quota == 0:
             await self.take_puback()
-        self.protocol.publish(topic, payload, properties=properties)
+        self.protocol.publish(topic, payload, retain=retain, properties=properties)
         self.unacknowledged += 1
 
     async def take_puback(self) -> None:
@@ -79,13 +81,21 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(server: Server, credentials: Credentials, name: str) -> AsyncIterator[Client]:
+async def connected(
+    server: Server,
+    credentials: Credentials,
+    name: str,
+    properties: dict[int, object] | None = None,
+    client_id: str | None = None,
+) -> AsyncIterator[Client]:
     """Connects, and leaves with a DISCONNECT at the end of the block.
 
     Args:
         server: where to.
         credentials: the login, and by what the server is known.
         name: how the client identifier begins.
+        properties: of the CONNECT.
+        client_id: another whole client identifier than one by `name`; its session goes on.
 
     Raises:
         ConfigError: a file of the credentials cannot be used.
@@ -94,11 +104,12 @@ async def connected(server: Server, credentials: Credentials, name: str) -> Asyn
     """
     password, context = credentials.password(), credentials.context(server)
     reader, writer = await asyncio.open_connection(server.host, server.port, ssl=context)
-    packet = Connect(f"{name}-{uuid.uuid4().hex[:16]}", True, KEEP_ALIVE_S, credentials.user, password)
+    identifier, is_new = (f"{name}-{uuid.uuid4().hex[:16]}", True) if client_id is None else (client_id, False)
+    packet = Connect(identifier, is_new, KEEP_ALIVE_S, credentials.user, password)
     protocol = ClientConnection(packet)
     client = Client(reader, writer, protocol)
     try:
-        protocol.connect(_now_ms())
+        protocol.connect(_now_ms(), properties)
         event = await client.event()
         if isinstance(event, Connack) and event.reason_code:
             raise Refused(f"the server refuses the login: {describe(event.reason_code)}")

@@ -60,6 +60,8 @@ torture cloud        | tools   | lab.torture.cloud.command               | Kill 
 torture proof        | cloud   | lab.torture.proof.command               | Draw histories of losses and lies, and judge what the tables conclude.
 torture all          | tools   | lab.torture.whole_way.command:whole_way | Break every hop from devices to tables, and recount the readings.
 torture soak         | -       | lab.torture.device.soak                 | Send many messages through a device and watch its heap.
+flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
+flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
 device build         | tools   | cli.device.build                        | Compile the firmware for a board, ready for `mip install`.
 device check-config  | -       | cli.device.check_config                 | Check a device's configuration before it goes on a board.
 device partitions    | tools   | cli.device.partitions                   | Write an ESP32's partition table with room for the store.

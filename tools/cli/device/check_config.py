@@ -42,7 +42,7 @@ def check_config(
         except OSError as error:
             raise ConfigError(f"{config}: {error.strerror}") from error
         found = load(str(config))
-    if board and (wrong := [*_refusals(found, board), *pins.refusals(found, board)]):
+    if board and (wrong := refusals(found, board)):
         fail("device check-config", "\n".join(f"{config}: {text}" for text in wrong))
     sensors = ", ".join(sensor.name for sensor in found.sensors) or "no sensors"
     places = ", ".join(one.path if one.kind == "uart" else f"{one.kind} {one.host}:{one.port}" for one in found.ports)
@@ -55,6 +55,11 @@ def check_config(
         typer.echo(f"and stores on {_store_of(found, board)}")
         for text in _warnings(found, board):
             typer.echo(f"warning: {text}")
+
+
+def refusals(config: Config, board: Board) -> list[str]:
+    """Returns what is wrong with a configuration for any board of this kind."""
+    return [*_refusals(config, board), *pins.refusals(config, board)]
 
 
 def _refusals(config: Config, board: Board) -> Iterator[str]:

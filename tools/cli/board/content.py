@@ -1,0 +1,55 @@
+"""What goes into a board's file system."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from device.config import Config
+from tools.cli.board.errors import Refused
+
+MAIN = b"import device.main\n\ndevice.main.main('device.json')\n"
+CONFIG, MARK = "device.json", "holdfast.json"
+OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
+
+
+def board_files(config: Path, keys: Config, program: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns the content of each file by its path on the board: the firmware, the configuration, and the files of
+    certificates and keys that `port` names, which lie beside it.
+
+    Args:
+        config: the file of the configuration.
+        keys: what it says.
+        program: the firmware's files by their paths in `/lib`.
+
+    Raises:
+        Refused: a file that the configuration names cannot be read.
+    """
+    files = {f"lib/{name}": content for name, content in program.items()}
+    files |= {"main.py": MAIN, CONFIG: config.read_bytes()}
+    for name in named_files(keys):
+        path = config.parent / name
+        try:
+            files[name] = path.read_bytes()
+        except OSError as error:
+            raise Refused(f"{config} names the file {name}, and {path} cannot be read: {error.strerror}") from error
+    return {**files, MARK: _mark(files)}
+
+
+def named_files(keys: Config) -> list[str]:
+    """The files that the configuration's ports name, as paths from the board's root."""
+    found = {}
+    for port in keys.ports:
+        for key in ("ca", "certificate", "key"):
+            if name := getattr(port, key, None):
+                found[name.lstrip("/")] = True
+    if bad := [name for name in found if ".." in Path(name).parts or name in OWN]:
+        raise Refused(f"port names the file {bad[0]}, expected a name of its own on the board")
+    return list(found)
+
+
+def _mark(files: Mapping[str, bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(files):
+        digest.update(f"{name}\0{len(files[name])}\0".encode() + files[name])
+    return json.dumps({"files": len(files), "sha256": digest.hexdigest()}).encode()

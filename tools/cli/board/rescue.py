@@ -1,0 +1,86 @@
+"""Sends the messages of a store under their own identity, before the store is erased."""
+
+import asyncio
+from collections.abc import Callable
+
+from device.assembly import NAME_KEY
+from device.mqtt.publisher import content_type
+from host.credentials import Credentials
+from host.server import Server
+from tools.cli.board.errors import BoardError
+from tools.cli.client import Refused, connected
+from tools.cli.flash.store import Store
+from wire.errors import WireError
+from wire.identity import IDENTITY_PROPERTY, KEEP, WISH_PROPERTY, encode_identity
+from wire.properties import CONTENT_TYPE, SESSION_EXPIRY_INTERVAL, USER_PROPERTY
+
+ANSWER_S = 60.0
+NAME = "holdfast-rescue"
+FOR_EVER = 0xFFFF_FFFF  # no end of the session [section 3.1.2.11.2]
+
+
+def origin_of(store: Store, default: str) -> str:
+    """The client identifier under which a store's device has sent its messages, noted in the store."""
+    noted = store.settings.get(NAME_KEY)
+    return noted.value.decode(errors="replace") if noted else default
+
+
+def rescue(
+    store: Store, origin: str, server: Server, credentials: Credentials, on_done: Callable[[int], object]
+) -> None:
+    """Sends all messages of a store and returns when the broker has acknowledged each of them.
+
+    The broker is asked to refuse what it would give another identity. A message that was sent before, by the device or
+    by an earlier rescue, has the same identity, by which the tables drop it.
+
+    Args:
+        origin: the device's client identifier.
+        on_done: called with the number of messages that are acknowledged.
+
+    Raises:
+        BoardError: not all are acknowledged; nothing may be erased.
+    """
+    count = len(store.messages)
+    done = [0]
+    try:
+        asyncio.run(_send(store, origin, server, credentials, done, on_done))
+    except (OSError, Refused, WireError, ValueError) as error:
+        raise BoardError(
+            f"{server} has acknowledged {done[0]} of {count} messages of {origin}, and then: "
+            f"{str(error) or type(error).__name__}. Nothing was erased; log in as user {origin}, or as a user with a "
+            "rule to identify it"
+        ) from error
+
+
+async def _send(
+    store: Store,
+    origin: str,
+    server: Server,
+    credentials: Credentials,
+    done: list[int],
+    on_done: Callable[[int], object],
+) -> None:
+    wish: dict[int, object] = {USER_PROPERTY: [(WISH_PROPERTY, KEEP)]}
+    # Without an account only the client identifier tells whose messages these are. The device's session goes on.
+    client_id = origin if credentials.user is None else None
+    if client_id is not None:
+        wish[SESSION_EXPIRY_INTERVAL] = FOR_EVER
+    async with asyncio.timeout(ANSWER_S) as limit, connected(server, credentials, NAME, wish, client_id) as client:
+        sent = 0
+
+        def note() -> None:
+            limit.reschedule(asyncio.get_running_loop().time() + ANSWER_S)
+            done[0] = sent - client.unacknowledged
+            on_done(done[0])
+
+        for number, message in sorted(store.messages.items()):
+            identity = encode_identity(origin, store.epoch, number)
+            properties: dict[int, object] = {USER_PROPERTY: [(IDENTITY_PROPERTY, identity)]}
+            if kind := content_type(message.payload):
+                properties[CONTENT_TYPE] = kind
+            await client.publish(message.topic, message.payload, properties, message.retain)
+            sent += 1
+            note()
+        while client.unacknowledged:
+            await client.take_puback()
+            note()

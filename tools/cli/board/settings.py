@@ -1,0 +1,35 @@
+"""What the user gave to `holdfast flash`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from device.config import Config
+from host.credentials import Credentials
+from host.server import Server
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is written, where, and what may be lost.
+
+    Attributes:
+        port: the serial port.
+        baud: its speed for an ESP32's loader.
+        config: the device's configuration.
+        keys: what it says.
+        micropython: MicroPython's file; None where the board's own stays.
+        rescue: where to messages are sent before they are erased.
+        login: the login there.
+        discards: whether messages without an acknowledgement may be erased.
+        replaces: whether another program, and files that are not ours, may be replaced.
+    """
+
+    port: str
+    baud: int
+    config: Path
+    keys: Config
+    micropython: Path | None = None
+    rescue: Server | None = None
+    login: Credentials | None = None
+    discards: bool = False
+    replaces: bool = False
