@@ -5,7 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,8 @@ from cloud.storage.storage import Storage, StoreError
 FORMAT = 1
 _READ_BYTES = 1 << 20
 
+Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""What a manifest may say of a number: the tables have 64 bits for it."""
 Stream: TypeAlias = tuple[str, int]
 """(origin, epoch): one life of one store. Its sequence numbers have no holes."""
 
@@ -35,10 +37,10 @@ class OwnNumbers(msgspec.Struct, frozen=True):
     broker may still send again what is in the files from the number `unconfirmed_from` on.
     """
 
-    epoch: int
-    last_seq: int
-    unconfirmed_from: int
-    packets: list[tuple[int, int, int]]
+    epoch: Number
+    last_seq: Number
+    unconfirmed_from: Number
+    packets: list[tuple[Number, Number, Number]]
 
 
 class LandingFile(msgspec.Struct, frozen=True):
@@ -47,10 +49,10 @@ class LandingFile(msgspec.Struct, frozen=True):
     format: int
     file: str
     lander: str
-    boot: int
-    number: int
-    rows: int
-    bytes: int
+    boot: Number
+    number: Number
+    rows: Number
+    bytes: Number
     sha256: str
 
 
@@ -60,7 +62,7 @@ class Manifest(LandingFile, frozen=True):
     `own` is None in files of landers that did not keep their numbers.
     """
 
-    intervals: list[tuple[str, int, int, int]]
+    intervals: list[tuple[str, Number, Number, Number]]
     own: OwnNumbers | None = None
 
     @property
