@@ -16,7 +16,7 @@ from cloud.job.births import find_births
 from cloud.job.judging import collect, find_intervals, find_verdicts
 from cloud.job.part import divide
 from cloud.job.plan import Plan, SetAside
-from cloud.job.proof import Counts, Files, Gained, count, gain, prove
+from cloud.job.proof import Counts, Files, Gained, ProofFailed, count, gain, prove
 from cloud.job.take_in import Done, run_parts
 from cloud.storage.storage import Storage
 from cloud.tables.data_file import DataFile
@@ -39,7 +39,7 @@ def carry_out(
 ) -> Counts:
     """Takes the plan's files into the tables. `own` are decoders of one's own.
 
-    Raises FilesRefused, ProofFailed, OSError, and Spark's exceptions where a task has failed.
+    Raises FilesRefused, ProofFailed and OSError.
     """
     parts = divide(plan, landing, tables)
     found = find_intervals(tables, plan.batch, parts).persist()
@@ -61,7 +61,7 @@ def carry_out(
         _raise_failure(gained)
         counts = count(done)
         prove(plan, counts, gained, tables, files)
-    except Exception:
+    except (FilesRefused, OSError, ProofFailed):
         for table, written in files.items():
             _discard(tables, table, written)
         raise

@@ -27,7 +27,7 @@ from cloud.tables.data_file import DataFile, slices
 from cloud.tables.schema import BRONZE_MESSAGES, QUARANTINE, Table
 from cloud.tables.tables import TableFolder, Tables
 from cloud.transforms.rows import CONFLICT, read_epochs
-from cloud.transforms.verdicts.classify import CONTENT, IDENTITY, Suspect, find_within, with_digest
+from cloud.transforms.verdicts.classify import CONTENT, IDENTITY, Suspect, find_within
 from cloud.transforms.verdicts.judge import (
     BIRTH,
     BROUGHT,
@@ -41,7 +41,6 @@ from cloud.transforms.verdicts.judge import (
     compare,
     findings,
     judge,
-    unread,
 )
 
 
@@ -105,10 +104,7 @@ def _list_intervals(part: Part) -> Batches:
 
 
 def _read_suspects(parts: list[Part], batches: Batches) -> Batches:
-    """Yields the MESSAGES in suspect intervals, and a row without one for a file that cannot be read.
-
-    The task that takes such a file in refuses it, unless it can be read there.
-    """
+    """Yields the MESSAGES in suspect intervals. The task that takes a file in refuses it if it does not prove."""
     suspects: dict[tuple[int, str], list[Suspect]] = defaultdict(list)
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("part", "file", "kind", "origin", "epoch", "lo", "hi"))
@@ -118,15 +114,16 @@ def _read_suspects(parts: list[Part], batches: Batches) -> Batches:
     for (number, name), some in suspects.items():
         landing = open_storage(parts[number].landing)
         try:
-            rows = read_landing_file(load_planned(planned[number, name], landing), landing)
+            rows = read_landing_file(load_planned(planned[number, name], landing), landing).select(
+                [*IDENTITY, *CONTENT]
+            )
         except ManifestError:
-            yield unread(number, name)
             continue
         rows = rows.select([*IDENTITY, *CONTENT])
         within = find_within(rows, some)
         (places,) = np.nonzero(within >= 0)
         known = np.array([suspect.known for suspect in some])[within[places]]
-        found = with_digest(rows.take(pa.array(places))).add_column(0, "known", pa.array(known))
+        found = rows.take(pa.array(places)).add_column(0, "known", pa.array(known))
         found = found.add_column(0, "place", pa.array(places, pa.int32()))
         for field, value in (("file", pa.scalar(name)), ("part", pa.scalar(number, pa.int32()))):
             found = found.add_column(0, field, pa.repeat(value, len(places)))
@@ -142,13 +139,13 @@ class _Stored(NamedTuple):
     condition: pc.Expression
 
     def read(self, known: list[Suspect]) -> pa.Table:
-        """Returns identity and digest of the messages in suspect intervals, which are in their order."""
+        """Returns identity, topic and payload of the messages in suspect intervals, which are in their order."""
         wanted = self.condition & pc.field("origin").isin(pa.array({one.origin for one in known}, pa.string()))
         columns = [*IDENTITY, *CONTENT]
-        found = [with_digest(read_epochs(self.table.empty().select(columns)))]
+        found = [read_epochs(self.table.empty().select(columns))]
         for file in _may_hold(self.files, known):
             rows = read_epochs(TableFolder(self.place).read_files(self.table, [file], columns, wanted))
-            found.append(with_digest(rows.filter(pa.array(find_within(rows, known) >= 0))))
+            found.append(rows.filter(pa.array(find_within(rows, known) >= 0)))
         return pa.concat_tables(found)
 
 

@@ -25,7 +25,7 @@ from cloud.tables.schema import BRONZE_MESSAGES, LEDGER, QUARANTINE, READINGS, S
 from cloud.tables.tables import Tables
 from cloud.transforms.rows import read_epochs, write_epochs
 from cloud.transforms.verdicts.classify import IDENTITY
-from cloud.transforms.verdicts.judge import FINDINGS, NEW, findings
+from cloud.transforms.verdicts.judge import FINDINGS, NEW, findings, gather
 
 Files: TypeAlias = dict[Table, list[DataFile]]
 _WRITTEN = "written"
@@ -70,16 +70,14 @@ def count(done: Iterable[Done]) -> Counts:
 
 
 def gain(tables: Tables, batch: int, found: DataFrame, files: list[DataFile], tasks: int) -> list[Gained]:
-    """Reads the identities in files of `bronze_messages` again. If they are the new ones, writes them to a file for the
-    ledger. Returns nothing if there are none of either.
+    """Reads the identities in files of `bronze_messages` again, and writes the new ones to files for the ledger if they
+    are the same.
 
     found: FINDINGS of the batch.
-    tasks: how many tasks have them; one task compares all, since each file more is one that all later batches open.
     """
     place = str(tables.folder)
     written = map_items(tables.spark, [file.place for file in files], partial(_read_written, place), FINDINGS)
-    every = found.union(written)
-    every = every.coalesce(1) if tasks == 1 else every.repartition(1)
+    every = gather(found.union(written), tasks)
     rows = map_batches(every, partial(_gain, place, batch), "gained STRING").collect()
     return [msgspec.json.decode(row.gained, type=Gained) for row in rows]
 

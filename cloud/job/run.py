@@ -24,7 +24,6 @@ from cloud.job.plan import Again, Checkpoint, Plan, SetAside, choose, find_missi
 from cloud.job.proof import Counts
 from cloud.landing.manifest import LandingFile
 from cloud.spark.session import generated_code, open_session
-from cloud.spark.tasks import os_errors
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
@@ -107,7 +106,7 @@ def ingest(
         raise FileNotFoundError(f"the landing folder {landed} does not exist")
     folder = open_storage(tables)
     spark = spark or open_session(cache)
-    with only_job(folder) as hold, generated_code(spark, False), os_errors():
+    with only_job(folder) as hold, generated_code(spark, False):
         return _Job(spark, landed, hold, own).run()
 
 
@@ -127,7 +126,7 @@ def requarantine(
     own = find_decoders(decoders)
     require_tables(tables)
     spark = spark or open_session(cache)
-    with only_job(tables) as hold, generated_code(spark, False), os_errors():
+    with only_job(tables) as hold, generated_code(spark, False):
         return _Job(spark, open_storage(landing), hold, own).run_again()
 
 

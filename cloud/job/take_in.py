@@ -58,9 +58,8 @@ CHUNK_BYTES = 16 << 20
 DECODED_BYTES = 2 << 20
 """The most bytes of payloads that are decoded at once, unless a single one has more: that may be a million readings of
 two bytes each, which take hundreds of megabytes until they are written."""
-Verdicts: TypeAlias = dict[str, tuple[Numbers, Numbers] | None]
-"""The rows of each landing file that are not simply new: their places in the file, and their verdicts. None for a file
-that could not be judged, because its messages could not be read."""
+Verdicts: TypeAlias = dict[str, tuple[Numbers, Numbers]]
+"""The rows of each landing file that are not simply new: their places in the file, and their verdicts."""
 Decoder: TypeAlias = Callable[[Landed], Landed]
 """What adds `records` and problems to messages."""
 
@@ -93,10 +92,6 @@ def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
             except ManifestError as error:
                 done.refused.append((file.file, str(error)))
                 continue
-            if verdicts.get(file.file, ()) is None:
-                raise OSError(
-                    f"{file.file} could not be read when it was judged, and can be now: the next run takes it"
-                )
             if not done.refused:
                 _take_file(rows, file.file, part, verdicts, work, done)
         for name in part.again:
@@ -113,8 +108,8 @@ def take_in(part: Part, verdicts: Verdicts, decoder: Decoder = decode) -> Done:
 
 def _take_file(rows: pa.Table, file: str, part: Part, verdicts: Verdicts, work: "_Writers", done: Done) -> None:
     of_row = np.full(rows.num_rows, NEW)
-    if judged := verdicts.get(file):
-        places, found = judged
+    if file in verdicts:
+        places, found = verdicts[file]
         of_row[places] = found
     done.duplicates += int(np.count_nonzero(of_row == DUPLICATE))
     taken = rows.filter(pa.array(of_row != CONFLICT)) if (of_row == CONFLICT).any() else rows
@@ -270,8 +265,8 @@ def _take_in_judged(parts: list[Part], decoder: Decoder, batches: Batches) -> Ba
         judged = rows.filter((pc.field("part") == part) & pc.field("file").is_valid())
         judged = judged.group_by("file").aggregate([("place", "list"), ("verdict", "list")])
         columns = (judged["file"].to_pylist(), judged["place_list"], judged["verdict_list"])
-        verdicts: Verdicts = {
-            file: None if places.values.null_count else (places.values.to_numpy(), kinds.values.to_numpy())
+        verdicts = {
+            file: (places.values.to_numpy(), kinds.values.to_numpy())
             for file, places, kinds in zip(*columns, strict=True)
         }
         yield from _take_in(decoder, verdicts, parts[part])

@@ -5,7 +5,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,8 +19,6 @@ from cloud.storage.storage import Storage, StoreError
 FORMAT = 1
 _READ_BYTES = 1 << 20
 
-Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
-"""What a manifest may say of a number: the tables have 64 bits for it."""
 Stream: TypeAlias = tuple[str, int]
 """(origin, epoch): one life of one store. Its sequence numbers have no holes."""
 
@@ -37,10 +35,10 @@ class OwnNumbers(msgspec.Struct, frozen=True):
     broker may still send again what is in the files from the number `unconfirmed_from` on.
     """
 
-    epoch: Number
-    last_seq: Number
-    unconfirmed_from: Number
-    packets: list[tuple[Number, Number, Number]]
+    epoch: int
+    last_seq: int
+    unconfirmed_from: int
+    packets: list[tuple[int, int, int]]
 
 
 class LandingFile(msgspec.Struct, frozen=True):
@@ -49,10 +47,10 @@ class LandingFile(msgspec.Struct, frozen=True):
     format: int
     file: str
     lander: str
-    boot: Number
-    number: Number
-    rows: Number
-    bytes: Number
+    boot: int
+    number: int
+    rows: int
+    bytes: int
     sha256: str
 
 
@@ -62,7 +60,7 @@ class Manifest(LandingFile, frozen=True):
     `own` is None in files of landers that did not keep their numbers.
     """
 
-    intervals: list[tuple[str, Number, Number, Number]]
+    intervals: list[tuple[str, int, int, int]]
     own: OwnNumbers | None = None
 
     @property

@@ -1,9 +1,7 @@
 """Functions of ours in Spark's tasks. They take and yield Arrow's record batches."""
 
 import gc
-import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -14,31 +12,6 @@ if TYPE_CHECKING:  # a query without Spark opens tables, too
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 _Item = TypeVar("_Item")
-
-
-class TaskFailed(Exception):
-    """A task cannot use a file or an object store. The text is one line. Spark passes on the text alone."""
-
-
-_REASONS = (
-    re.compile(rf"^{re.escape(__name__)}\.{TaskFailed.__name__}: (.+)$", re.MULTILINE),
-    re.compile(r"\bjava\.(?:io|nio)\.[\w.]*Exception: (.+)"),  # of Spark's own local folder, for example
-)
-
-
-@contextmanager
-def os_errors() -> Iterator[None]:
-    """Raises OSError, with the reason as one line, where Spark says that a task could not use files or a store."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JJavaError) as error:
-        found = (reason.search(str(error)) for reason in _REASONS)
-        if match := next(filter(None, found), None):
-            raise OSError(match[1]) from error
-        raise
 
 
 def map_batches(frame: "DataFrame", task: Callable[[Batches], Batches], schema: str) -> "DataFrame":
@@ -72,10 +45,7 @@ def _name(task: Callable[..., Batches]) -> str:
 
 def _run(task: Callable[[Batches], Batches], batches: Batches) -> Batches:
     gc.freeze()
-    try:
-        yield from task(batches)
-    except OSError as error:
-        raise TaskFailed(" ".join(str(error).split())) from error
+    return task(batches)
 
 
 def _run_each(items: Sequence[_Item], batches: Batches, work: Callable[[_Item], Batches]) -> Batches:

@@ -14,7 +14,6 @@ from cloud.landing import intervals, manifest
 from cloud.landing.file import FileNumber, parse_stem
 from cloud.landing.manifest import Manifest, ManifestError
 from cloud.spark.session import generated_code, open_session
-from cloud.spark.tasks import os_errors
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables import ledger
@@ -87,7 +86,7 @@ def maintain(
     require_tables(tables)
     spark = spark or open_session(cache)
     upkeep = Upkeep()
-    with only_job(tables) as hold, generated_code(spark, False), os_errors():
+    with only_job(tables) as hold, generated_code(spark, False):
         opened = hold.open_tables(spark)
         upkeep.forgotten = sum(forget(opened, device) for device in devices)
         for table, order in ORDER.items():

@@ -11,7 +11,6 @@ from cloud.job.lock import only_job
 from cloud.job.plan import list_landed
 from cloud.job.run import Report, ingest
 from cloud.spark.session import generated_code, open_session
-from cloud.spark.tasks import os_errors
 from cloud.storage.durable_file import sync
 from cloud.storage.local import LocalStorage
 from cloud.storage.place import open_storage
@@ -60,7 +59,7 @@ def rebuild(
         _refuse_without(held - set(list_landed(landed)), landed)
         report = ingest(spark, landed.place, new.place, decoders=decoders)
         _refuse_without({file for file, _ in report.set_aside} & held, landed)
-        with only_job(new) as hold, generated_code(spark, False), os_errors():
+        with only_job(new) as hold, generated_code(spark, False):
             made = hold.open_tables(spark)
             if source.exists(FORGOTTEN):
                 forget_again(made, read_forgotten(source))

@@ -24,7 +24,6 @@ from cloud.landing import intervals, manifest
 from cloud.landing.intervals import Interval
 from cloud.landing.manifest import ManifestError
 from cloud.spark.session import generated_code, open_session
-from cloud.spark.tasks import os_errors
 from cloud.storage.place import open_storage
 from cloud.storage.storage import Storage
 from cloud.tables.data_file import read_columns
@@ -104,7 +103,7 @@ def verify(
     landed = open_storage(landing)
     require_tables(tables)
     spark = spark or open_session(cache)
-    with only_job(tables) as hold, generated_code(spark, False), os_errors():
+    with only_job(tables) as hold, generated_code(spark, False):
         opened = hold.open_tables(spark, creating=False)
         began = datetime.now(UTC)
         checks = list(_Verifier(opened, landed, full=full, seal=seal).checks(fresh_s))

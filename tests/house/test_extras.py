@@ -18,6 +18,7 @@ from tools.cli.commands import COMMANDS
 CONFIGURED = {"proton"}  # what only a route of a kind needs, by an extra of its own; the gateway runs without it
 EVERYWHERE = {"pip"}  # in each virtual environment
 SIMULATED = {path.stem for path in (ROOT / "tools/lab/sim/boards").glob("*.py")}  # a board's modules
+ON_A_BOARD = ("tools.lab.sim.boards.", "tools.lab.sim.firmware.")  # what MicroPython runs, besides the portable folders
 RUN = re.compile(r'(?:"-m",|(?<![\w.])python\()\s*"([\w.]+)"')
 RUN_OURSELVES = re.compile(r"(?<!def )(?<![\w.])holdfast\(")
 OURSELVES = "tools.cli.main"  # where a command starts it, then to run a gateway, or more that "tools" brings
@@ -62,7 +63,7 @@ def needed_by(command: str) -> set[str]:
             elif folder in FOLDERS:
                 todo.append(name)
             elif folder not in stdlib_module_names | CONFIGURED | EVERYWHERE | SIMULATED and (
-                module.partition(".")[0] not in PORTABLE_FOLDERS
+                module.partition(".")[0] not in PORTABLE_FOLDERS and not module.startswith(ON_A_BOARD)
             ):
                 needed.add(canonicalize_name(distributions()[folder][0]))
     return needed

@@ -52,6 +52,7 @@ torture broker       | tools   | lab.torture.broker.command              | Send 
 torture attacks      | gateway | lab.torture.attacks.command             | Attack a gateway while an ordinary client publishes.
 torture store        | gateway | lab.torture.store.command               | Cut the power of the gateway's store at each write.
 torture clients      | tools   | lab.torture.clients.command             | Kill a gateway between common MQTT clients.
+torture board        | tools   | lab.torture.board.command               | Cut cable and power of boards while they are flashed.
 torture device       | tools   | lab.torture.device.command              | Cut the power and the connections of devices on MicroPython.
 torture uplink       | tools   | lab.torture.uplink.command              | Break line, processes, disk and clock of a route to the next broker.
 torture network      | tools   | lab.torture.network.command             | Break lines and gateways of networks, while subscribers come and go.

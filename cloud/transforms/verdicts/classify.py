@@ -4,7 +4,6 @@ There is no state beside the tables, and a message may arrive again after any ti
 looked at here: the number of any other row shows that it is new. All is done on columns: no object is made for a row.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
@@ -24,8 +23,6 @@ NEW, DUPLICATE, CONFLICT = 0, 1, 2
 IDENTITY = ["origin", "epoch", "seq"]
 CONTENT = ["topic", "payload"]
 """What is the same where a message comes again."""
-DIGEST = "digest"
-"""The SHA-256 of topic and payload, by which contents are compared: it is small, whatever the payload."""
 Numbers = npt.NDArray[np.int64]
 Known: TypeAlias = dict[Stream, Intervals]
 
@@ -38,16 +35,6 @@ class Suspect(NamedTuple):
     lo: int
     hi: int
     known: bool
-
-
-def with_digest(messages: pa.Table) -> pa.Table:
-    """Returns the messages with DIGEST in place of CONTENT."""
-    digests = []
-    for batch in messages.to_batches():
-        for topic, payload in zip(*(batch[name].to_pylist() for name in CONTENT), strict=True):
-            name = topic.encode()
-            digests.append(hashlib.sha256(b"%d %b%b" % (len(name), name, payload)).digest())
-    return messages.drop_columns(CONTENT).append_column(DIGEST, pa.array(digests, pa.binary()))
 
 
 def known_intervals(rows: pa.Table) -> Known:
@@ -115,7 +102,7 @@ def classify(
 ) -> Numbers:
     """Returns the verdict of each row: NEW, DUPLICATE or CONFLICT.
 
-    All three tables have the columns of IDENTITY and DIGEST. `order` has the places of the rows as they landed, one
+    All three tables have the columns of IDENTITY and CONTENT. `order` has the places of the rows as they landed, one
     after the other; `known` says of each row whether the ledger has its identity. `stored` are the messages of earlier
     batches, `conflicts` those of their conflicts. The genuine content of an identity is the stored one, else that of
     the first row. A row with another content is a conflict the first time, and a duplicate when that content was a
@@ -123,7 +110,7 @@ def classify(
     """
     tables = [stored, conflicts, rows]
     origins, epochs, seqs = _identities([table.select(IDENTITY) for table in tables])
-    contents = _codes(_joined([table.select([DIGEST]) for table in tables])[DIGEST])
+    contents = _number_contents(_joined([table.select(CONTENT) for table in tables]))
     groups = _number_groups(origins, epochs, seqs)
     first_conflict, first_row = stored.num_rows, stored.num_rows + conflicts.num_rows
     count = int(groups.max(initial=-1)) + 1
@@ -162,6 +149,13 @@ def _codes(column: pa.ChunkedArray) -> Numbers:
     large = pa.large_binary() if column.type == pa.binary() else pa.large_string()
     codes = pc.dictionary_encode(column.cast(large).combine_chunks())
     return codes.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _number_contents(messages: pa.Table) -> Numbers:
+    """Returns a number for each message: the same for the same topic and payload. They are small, as a key needs."""
+    topics, payloads = (_codes(messages[name]) for name in CONTENT)
+    found: Numbers = np.unique(payloads * (int(topics.max(initial=0)) + 1) + topics, return_inverse=True)[1]
+    return found
 
 
 def _number_groups(origins: Numbers, epochs: Numbers, seqs: Numbers) -> Numbers:

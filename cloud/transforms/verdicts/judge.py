@@ -33,24 +33,14 @@ BROUGHT = "brought"
 REFUSED, BIRTH = "refused", "birth"
 """A landing file that cannot be used, with the reason; a topic on which a birth may explain messages of the batch."""
 
-MESSAGES = "part INT, file STRING, place INT, known BOOLEAN, origin STRING, epoch BIGINT, seq BIGINT, digest BINARY"
-"""A message with a suspect number: the part and the landing file, and the row's place in it, from 0. Or a file of which
-these could not be read: then all but `part` and `file` is NULL."""
+MESSAGES = "part INT, file STRING, place INT, known BOOLEAN, origin STRING, epoch BIGINT, seq BIGINT, topic STRING, \
+payload BINARY"
+"""A message with a suspect number: the part and the landing file, and the row's place in it, from 0."""
 VERDICTS = "part INT, file STRING, place INT, verdict TINYINT"
-"""A row is DUPLICATE or CONFLICT. With `place` NULL, the messages of a file could not be judged."""
 
 _STREAM = ["origin", "epoch"]
-_TYPES = {
-    "STRING": pa.string(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "BOOLEAN": pa.bool_(),
-    "BINARY": pa.binary(),
-}
-_COLUMNS, _MESSAGES = (
-    pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, schema.split(", "))])
-    for schema in (FINDINGS, MESSAGES)
-)
+_TYPES = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64()}
+_COLUMNS = pa.schema([(name, _TYPES[kind]) for name, kind in map(str.split, FINDINGS.split(", "))])
 
 
 class Ledger(Protocol):
@@ -64,7 +54,7 @@ class Ledger(Protocol):
 
 
 Contents: TypeAlias = Callable[[list[Suspect]], tuple[pa.Table, pa.Table]]
-"""Returns IDENTITY and DIGEST of the messages of earlier batches in suspect intervals, and the conflicts about them."""
+"""Returns the messages of earlier batches in suspect intervals, and the conflicts about them."""
 
 
 class _Span(NamedTuple):
@@ -81,11 +71,6 @@ def findings(rows: Iterable[tuple[Any, ...]]) -> Batches:
     if columns:
         arrays = [pa.array(column, field.type) for column, field in zip(columns, _COLUMNS, strict=True)]
         yield from pa.table(arrays, schema=_COLUMNS).to_batches()
-
-
-def unread(part: int, file: str) -> pa.RecordBatch:
-    """Returns the row of MESSAGES for a file of which the suspect messages could not be read."""
-    return pa.RecordBatch.from_pylist([{"part": part, "file": file}], _MESSAGES)
 
 
 def gather(frame: DataFrame, tasks: int) -> DataFrame:
@@ -164,17 +149,9 @@ def _judge(contents: Contents, batches: Batches) -> Batches:
     if not (given := list(batches)):
         return
     rows = pa.Table.from_batches(given)
-    is_read = rows["place"].is_valid()
-    others = rows.filter(pc.invert(is_read))
-    yield from _verdicts(others, pa.nulls(others.num_rows, pa.int8())).to_batches()
-    if not (rows := rows.filter(is_read)).num_rows:
-        return
     known = rows["known"].to_numpy()
     suspects = [Suspect(*span, known=True) for span in list_intervals(rows.filter(rows["known"]))]
     order = pc.sort_indices(rows.select(["file", "place"]), [("file", "ascending"), ("place", "ascending")])
     verdicts = pa.array(classify(rows, order.to_numpy(), known, *contents(suspects)), pa.int8())
-    yield from _verdicts(rows, verdicts).filter(pc.not_equal(verdicts, IS_NEW)).to_batches()
-
-
-def _verdicts(rows: pa.Table, verdicts: pa.Array) -> pa.Table:
-    return rows.select(["part", "file", "place"]).append_column("verdict", verdicts)
+    judged = rows.select(["part", "file", "place"]).append_column("verdict", verdicts)
+    yield from judged.filter(pc.not_equal(verdicts, IS_NEW)).to_batches()

@@ -6,22 +6,20 @@ import shutil
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from cloud.job.plan import SetAside
-from cloud.job.proof import Gained, ProofFailed, gain
+from cloud.job.proof import ProofFailed
 from cloud.job.run import Report
-from cloud.job.take_in import Done, run_parts
+from cloud.job.take_in import Done
 from cloud.landing.file import Row
 from cloud.landing.manifest import Manifest
-from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LEDGER, TABLES
+from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, TABLES
 from cloud.tables.stored_table import JobRunning
 from cloud.tables.tables import JOB_LOCK, Tables
 from tests.cloud.job.cut_job import cut_after
@@ -149,78 +147,6 @@ def test_rows_that_were_not_written_fail_loudly(lake: Lake, monkeypatch: pytest.
     assert lake.rows("bronze_messages") == []
 
 
-def test_rows_that_were_written_with_other_identities_fail_loudly(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    land(lake.landing, rows([1, 2]))
-
-    def write_others(*arguments: Any) -> list[Done]:
-        done = run_parts(*arguments)
-        for path in (lake.folder / BRONZE_MESSAGES.name).rglob("*.parquet"):
-            written = pq.read_table(path)
-            place = written.schema.get_field_index("seq")
-            pq.write_table(written.set_column(place, "seq", pc.add(written["seq"], 1)), path)
-        return done
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cloud.job.batch.run_parts", write_others)
-        with pytest.raises(ProofFailed, match="the manifests bring 2 new identities, 2 rows with other ones"):
-            lake.ingest()
-    assert unknown_files(lake) == []
-    lake.ingest()
-    lake.check(rows([1, 2]))
-
-
-@pytest.mark.parametrize("interval", [(EPOCH, 1, 1 << 63), (1 << 63, 1, 2), (EPOCH, 1 << 70, 1 << 71), (EPOCH, -1, 2)])
-def test_manifest_with_numbers_that_no_table_can_hold_is_set_aside(lake: Lake, interval: tuple[int, int, int]) -> None:
-    lying, _ = land(lake.landing, rows([1, 2]), rows([3, 4]))
-    rewrite_manifest(lake.landing, lying, intervals=[("garage", *interval)])
-    report = lake.ingest()
-    assert (report.new, [file for file, _ in report.set_aside]) == (2, [lying.file])
-    assert "Expected `int`" in report.set_aside[0].reason
-    rewrite_manifest(lake.landing, lying)
-    assert lake.ingest().new == 2
-    lake.check(rows(range(1, 5)))
-
-
-def test_damaged_file_of_the_ledger_ends_the_run_with_one_line_and_leaves_no_files(lake: Lake) -> None:
-    """A task reads it. The job that runs each minute goes on after an OSError, and only after that."""
-    land(lake.landing, rows([1, 2]))
-    lake.ingest()
-    (path,) = (lake.folder / LEDGER.name).rglob("*.parquet")
-    content = path.read_bytes()
-    land(lake.landing, rows([3, 4]), lander="second")
-    path.write_bytes(content[:4] + bytes(40) + content[44:])
-    with pytest.raises(OSError) as raised:  # noqa: PT011  (what Parquet says of it is no matter of ours)
-        lake.ingest()
-    assert "\n" not in str(raised.value)
-    assert unknown_files(lake) == []
-    path.write_bytes(content)
-    assert lake.ingest().new == 2
-    lake.check(rows(range(1, 5)))
-
-
-def test_ledger_that_cannot_be_written_ends_the_run_and_leaves_no_files(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    land(lake.landing, rows([1, 2]))
-    folder = lake.folder / LEDGER.name
-
-    def gain_nothing(*arguments: Any) -> list[Gained]:
-        away = folder.rename(folder.with_name("away"))
-        folder.write_bytes(b"")
-        gained = gain(*arguments)
-        folder.unlink()
-        away.rename(folder)
-        return gained
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cloud.job.batch.gain", gain_nothing)
-        with pytest.raises(OSError, match="ledger"):
-            lake.ingest()
-    assert unknown_files(lake) == []
-    assert lake.ingest().new == 2
-    lake.check(rows([1, 2]))
-
-
 def test_files_that_do_not_prove_are_set_aside_and_the_rest_goes_on(lake: Lake) -> None:
     lying, short, no_parquet, other_columns, _ = land(lake.landing, *[rows([seq, seq + 1]) for seq in range(1, 10, 2)])
     rewrite_manifest(lake.landing, lying, intervals=[("garage", EPOCH, 1, 3)])
@@ -248,10 +174,8 @@ def unknown_files(lake: Lake) -> list[Path]:
     return [path for path in lake.folder.glob("*/**/*.parquet") if path not in known]
 
 
-@pytest.mark.parametrize("part_rows", [1000, 8])
-def test_batch_that_cannot_go_on_leaves_no_files(lake: Lake, monkeypatch: pytest.MonkeyPatch, part_rows: int) -> None:
-    """A job that tries again each minute would fill the disk with them, also with those of another part."""
-    monkeypatch.setattr("cloud.job.part.PART_ROWS", part_rows)
+def test_batch_that_cannot_go_on_leaves_no_files(lake: Lake) -> None:
+    """A job that tries again each minute would fill the disk with them."""
     first, _ = land(lake.landing, rows(range(1, 9)), rows(range(9, 17)))
     rewrite_manifest(lake.landing, first, intervals=[("garage", EPOCH, 101, 108)])
     assert lake.ingest().new == 8

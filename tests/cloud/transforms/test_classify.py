@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from cloud.transforms.verdicts.classify import CONFLICT, DUPLICATE, NEW, Suspect, classify, find_within, with_digest
+from cloud.transforms.verdicts.classify import CONFLICT, DUPLICATE, NEW, Suspect, classify, find_within
 
 COLUMNS = (
     ("origin", pa.string()),
@@ -21,8 +21,7 @@ Message = tuple[str, int, int, bytes] | tuple[str, int, int, bytes, str]
 
 def table(messages: Sequence[Message]) -> pa.Table:
     """Returns messages as columns; one without a topic is on `t`."""
-    rows = [dict(zip(SCHEMA.names, (*one, "t")[:5], strict=True)) for one in messages]
-    return with_digest(pa.Table.from_pylist(rows, SCHEMA))
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, (*one, "t")[:5], strict=True)) for one in messages], SCHEMA)
 
 
 def verdicts(

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cloud.landing.intervals import Interval
-from cloud.transforms.verdicts.classify import CONFLICT, CONTENT, DUPLICATE, IDENTITY, NEW, Suspect, with_digest
+from cloud.transforms.verdicts.classify import CONFLICT, CONTENT, DUPLICATE, IDENTITY, NEW, Suspect
 from cloud.transforms.verdicts.judge import FINDINGS, MESSAGES, compare, judge
 
 Span = tuple[str, str, int, int]
@@ -87,7 +87,7 @@ def test_other_findings_stay(spark: SparkSession) -> None:
 
 def contents(messages: Iterable[Message]) -> pa.Table:
     types = (pa.string(), pa.int64(), pa.int64(), pa.string(), pa.binary())
-    return with_digest(table(messages, dict(zip([*IDENTITY, *CONTENT], types, strict=True))))
+    return table(messages, dict(zip([*IDENTITY, *CONTENT], types, strict=True)))
 
 
 @pytest.mark.parametrize("tasks", [1, 2])
@@ -116,7 +116,5 @@ def test_random_batches_agree_with_a_dictionary(spark: SparkSession, seed: int, 
             expected[landed[-1][:3]] = verdict
     choose.shuffle(landed)
     kept = [contents(one for one in stored if one[:3] not in gone), contents(conflicts)]
-    digests = contents(one[4:] for one in landed)["digest"].to_pylist()
-    messages = [(*one[:7], digest) for one, digest in zip(landed, digests, strict=True)]
-    judged = judge(spark.createDataFrame(messages, MESSAGES), lambda _: tuple(kept), tasks).collect()
+    judged = judge(spark.createDataFrame(landed, MESSAGES), lambda _: tuple(kept), tasks).collect()
     assert {(row.part, row.file, row.place): row.verdict for row in judged} == expected

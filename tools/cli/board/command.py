@@ -17,6 +17,7 @@ from tools.cli.board.esp.steps import Esp32
 from tools.cli.board.login import device_gateway
 from tools.cli.board.progress import Progress
 from tools.cli.board.reading import FirstReading
+from tools.cli.board.rp2.steps import Rp2
 from tools.cli.board.settings import Settings
 from tools.cli.columns import printable
 from tools.cli.failure import fail, failing_on
@@ -29,6 +30,7 @@ class Board(StrEnum):
     """The families of boards."""
 
     ESP32 = "esp32"
+    RP2 = "rp2"
 
 
 def flash(
@@ -37,7 +39,7 @@ def flash(
     config: Annotated[Path, typer.Option("--config", help="The device's configuration.")] = Path("device.json"),
     micropython: Annotated[
         Path | None,
-        typer.Option("--micropython", help="MicroPython for the board: its .bin file."),
+        typer.Option("--micropython", help="MicroPython for the board: its .bin file, or .uf2 for an RP2."),
     ] = None,
     baud: Annotated[int, typer.Option(min=9600, help="The speed at which an ESP32 is written.")] = 460_800,
     rescue: Annotated[
@@ -53,6 +55,9 @@ def flash(
     user: Annotated[str | None, typer.Option(help="Another login than the device's at gateway and --rescue.")] = None,
     password_file: Annotated[Path | None, typer.Option(help="Its password, on one line.")] = None,
     ca: Annotated[Path | None, typer.Option(help="The authority of the gateway's certificate, in PEM.")] = None,
+    drive: Annotated[
+        Path | None, typer.Option("--drive", help="The folder of an RP2's drive.", show_default="found")
+    ] = None,
 ) -> None:
     """Write MicroPython, firmware, configuration and keys to a board, and wait for its first reading.
 
@@ -61,7 +66,7 @@ def flash(
     """
     with failing_on(Refused, DeviceConfigError, ConfigError, OSError, command=COMMAND):
         keys = _read(config)
-        settings = _settings(config, keys, port, baud, micropython, rescue, discard, replace)
+        settings = _settings(config, keys, port, baud, micropython, rescue, discard, replace, drive)
         own = device_gateway(config, keys)
         login = own[1] if own else Credentials()
         if user is not None or ca is not None:
@@ -75,7 +80,7 @@ def flash(
                 if wait and server is not None:
                     awaited = stack.enter_context(FirstReading(server, login, keys.topic, keys.client_id))
                 progress = Progress()
-                run = Esp32(settings, progress)
+                run = Rp2(settings, progress) if board is Board.RP2 else Esp32(settings, progress)
                 run.flash()
                 if awaited is not None:
                     awaited.begin()
@@ -105,6 +110,7 @@ def _settings(
     rescue: str | None,
     discard: bool,
     replace: bool,
+    drive: Path | None,
 ) -> Settings:
     if rescue is not None and discard:
         raise Refused("--rescue and --discard: expected one of them")
@@ -112,7 +118,7 @@ def _settings(
         server = None if rescue is None else parse_server(rescue, ("mqtt", "mqtts"))
     except ValueError as error:
         raise Refused(f"--rescue: {error}") from error
-    return Settings(port, baud, config, keys, micropython, server, None, discard, replace)
+    return Settings(port, baud, config, keys, micropython, server, None, discard, replace, drive)
 
 
 def _with_login(settings: Settings, login: Credentials) -> Settings:

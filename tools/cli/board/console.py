@@ -111,7 +111,7 @@ class Console:
         try:
             return run(["mpremote", "connect", self._port, *words], self._port, deadline_s)
         except ToolFailed as error:
-            if "could not enter raw repl" in error.output or "did not finish" in str(error):
+            if "could not enter raw repl" in error.output or error.is_late:
                 raise BoardError(
                     f"{self._port}: the board does not answer at MicroPython's prompt: it prints without end, "
                     "resets, or runs something else"

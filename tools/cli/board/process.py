@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from tools.cli.board.errors import BoardError, Refused
 
@@ -22,17 +23,22 @@ class ToolFailed(BoardError):
 
     Attributes:
         output: what it printed.
+        is_late: whether it was ended because it took too long.
     """
 
-    def __init__(self, text: str, output: str) -> None:
+    def __init__(self, text: str, output: str, is_late: bool = False) -> None:
         super().__init__(text)
-        self.output = output
+        self.output, self.is_late = output, is_late
 
 
 def run(
-    words: Sequence[str], port: str, deadline_s: float, on_line: Callable[[str], object] = lambda _line: None
+    words: Sequence[str],
+    port: str,
+    deadline_s: float,
+    on_line: Callable[[str], object] = lambda _line: None,
+    program: Sequence[str] = (sys.executable, "-m"),
 ) -> str:
-    """Runs `python -m WORDS…` and returns what it printed.
+    """Runs a tool with these words, by default `python -m WORDS…`, and returns what it printed.
 
     No secret may be in `words`: any user of the machine can read them.
 
@@ -47,7 +53,7 @@ def run(
     """
     environment = {**os.environ, "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", *words],
+        [*program, *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -71,9 +77,11 @@ def run(
         assert process.stdout is not None
         process.stdout.close()
     if is_late.is_set():
-        raise ToolFailed(f"{port}: the board did not finish within {deadline_s:g} s{_told(output)}", output)
+        raise ToolFailed(
+            f"{port}: the board did not finish within {deadline_s:g} s{_told(output)}", output, is_late=True
+        )
     if code:
-        raise _failure(words[0], port, output)
+        raise _failure(Path(words[0] if len(program) > 1 else program[0]).name, port, output)
     return output
 
 

@@ -11,16 +11,19 @@ STEP_PERCENT = 10
 
 
 class Progress:
-    """Prints a line for each step, and on a terminal how far it has come."""
+    """Prints a line for each step, and on a terminal how far it has come; nothing at all if it `is_silent`."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_silent: bool = False) -> None:
+        self._is_silent = is_silent
         self._began_s = time.monotonic()
-        self._is_shown = sys.stderr.isatty()
+        self._is_shown = sys.stderr.isatty() and not is_silent
         self._name = ""
 
     def say(self, text: str) -> None:
         """Prints a line."""
         self._clear()
+        if self._is_silent:
+            return
         for line in text.splitlines():
             typer.echo(f"{time.monotonic() - self._began_s:6.1f} s  {line}")
         sys.stdout.flush()

@@ -22,6 +22,7 @@ class Settings:
         login: the login there.
         discards: whether messages without an acknowledgement may be erased.
         replaces: whether another program, and files that are not ours, may be replaced.
+        drive: the folder of an RP2's drive; None to look for it.
     """
 
     port: str
@@ -33,3 +34,4 @@ class Settings:
     login: Credentials | None = None
     discards: bool = False
     replaces: bool = False
+    drive: Path | None = None

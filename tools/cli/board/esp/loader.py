@@ -116,7 +116,13 @@ class Loader:
             START_S + SLOWEST * carried * BITS_PER_BYTE / self._baud + WAIT_PER_MIB_S * (carried + busy_bytes) / MIB
         )
         options = ["--port", self._port, "--baud", str(self._baud), "--after", after, *self._options]
-        return run(["esptool", *options, *words], self._port, deadline_s, self._tell)
+        command = ["esptool", *options, *words]
+        try:
+            return run(command, self._port, deadline_s, self._tell)
+        except ToolFailed as error:
+            if DIFFERED in error.output or error.is_late:
+                raise
+        return run(command, self._port, deadline_s, self._tell)  # a bad byte on the line ends esptool
 
     def _tell(self, line: str) -> None:
         found = WRITTEN.search(line) or READ.search(line)

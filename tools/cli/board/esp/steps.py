@@ -63,7 +63,7 @@ class Esp32:
         settings, progress = self._settings, self._progress
         firmware = None if settings.micropython is None else read_firmware(settings.micropython)
         with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(_program)
+            compiling = pool.submit(compiled)
             with progress.step("looked at the board"):
                 look = self._look()
             files = board_files(settings.config, settings.keys, compiling.result())
@@ -237,7 +237,7 @@ class Esp32:
 
 
 @cache
-def _program() -> dict[str, bytes]:
+def compiled() -> dict[str, bytes]:
     """The compiled firmware, by its paths in `/lib`."""
     return compile_program(Board.ESP32)
 

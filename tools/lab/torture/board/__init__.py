@@ -1,0 +1,1 @@
+"""Boards whose cable, power or program ends while `holdfast flash` writes them."""
