@@ -1,23 +1,23 @@
-"""The page about a first board: its files as they stand there make a simulated board deliver readings to its client."""
+"""The page about a first board: its files and commands, as they stand there, make a simulated board deliver."""
 
-import asyncio
 import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
-from tests.device.boards.powered import Board
 from tests.device.firmware import DEADLINE_S
+from tests.support.board_tools import NEEDS_BOARD_TOOLS
+from tools.cli.board.content import MAIN
 from tools.cli.paths import source_root
 from tools.lab.micropython import MicroPython
+from tools.lab.sim.loader.chips import ESP32
+from tools.lab.sim.whole.esp import WholeBoard
+from tools.lab.sim.whole.firmware_file import make_firmware
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process, holdfast
 
@@ -34,22 +34,12 @@ def command(start: str) -> list[str]:
     return shlex.split(found)
 
 
-def run(words: list[str], folder: Path, typed: str = "") -> None:
+def run(words: list[str], folder: Path, typed: str = "") -> str:
     environment = {**os.environ, "PYTHONPATH": str(source_root())}
     command = [sys.executable, "-m", "tools.cli.main", *words]
-    subprocess.run(command, cwd=folder, env=environment, input=typed, text=True, check=True, stdout=subprocess.PIPE)
-
-
-@pytest.fixture
-def chip(tmp_path: Path) -> Path:
-    """A board whose `lib` has what the page builds, and copies there."""
-    run(command("./holdfast device build")[1:], tmp_path)
-    *copied, target = command("mpremote cp -r")[3:]
-    assert target == ":/lib/"
-    (tmp_path / "lib").mkdir()
-    for name in copied:
-        shutil.move(tmp_path / name, tmp_path / "lib")
-    return tmp_path
+    done = subprocess.run(command, cwd=folder, env=environment, input=typed, text=True, stdout=subprocess.PIPE)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 @contextmanager
@@ -74,28 +64,27 @@ KEYS = json.loads(block("json"))
 PASSWORDS = {KEYS["port"]["user"]: KEYS["port"]["password"], "me": "your password"}
 
 
-async def test_board_of_the_page_delivers_its_first_readings(micropython: MicroPython, chip: Path) -> None:
-    (chip / "device.json").write_text(block("json"))
-    run(command("./holdfast device check-config")[1:], chip)
-    flash = KEYS["flash"] | {"sector_count": 16}  # as the simulated chip has it
-    with gateway(chip) as port:
+@NEEDS_BOARD_TOOLS
+def test_board_of_the_page_delivers_its_first_readings(micropython: MicroPython, tmp_path: Path) -> None:
+    (tmp_path / "device.json").write_text(block("json"))
+    run(command("./holdfast device check-config")[1:], tmp_path)
+    (tmp_path / "ESP32_GENERIC.bin").write_bytes(make_firmware(ESP32, 8 * 1024))
+    with gateway(tmp_path) as port, WholeBoard(tmp_path / "board", micropython=micropython) as board:
         place = KEYS["port"] | {"host": "127.0.0.1", "port": port}
-        keys = {name: value for name, value in KEYS.items() if name not in ("flash", "port")}
-        board = Board("esp32", micropython, chip, place, block("python"), **keys, flash=flash)
-        board.wifi("up")
+        (tmp_path / "device.json").write_text(json.dumps(KEYS | {"port": place}))
+        words = command("./holdfast flash esp32")[1:]
+        words[words.index("/dev/ttyUSB0")] = board.port
+        told = run(words, tmp_path)
+        assert "first reading: " in told
         words = command("mosquitto_sub")
         words[words.index(KEYS["port"]["host"])] = "127.0.0.1"
         words[words.index("1883")] = str(port)
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as listener:
-            try:
-                await board.start()
-                told, _ = await asyncio.to_thread(listener.communicate, timeout=3 * DEADLINE_S)
-            finally:
-                listener.kill()
-        await board.end()
-    readings = [json.loads(line)[0] for line in told.splitlines()]
-    assert [(one["bn"], one["boot"]) for one in readings] == [("garage-1:", 1)] * 3
-    assert {(one["n"], one.get("u"), one.get("vs")) for one in readings} == {
-        ("adc.voltage", "V", None),
-        ("clock", None, "gateway"),
-    }
+        listener = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=3 * DEADLINE_S, check=True)
+    readings = [json.loads(line)[0] for line in listener.stdout.splitlines()]
+    assert {one["bn"] for one in readings} == {"garage-1:"}
+    assert "adc.voltage" in {one["n"] for one in readings}
+    assert len(readings) == 3
+
+
+def test_main_of_the_page_is_the_one_that_flash_writes() -> None:
+    assert block("python").encode() == MAIN

@@ -8,7 +8,7 @@ from pathlib import Path
 from device.config import Config
 from tools.cli.board.errors import Refused
 
-MAIN = b"import device.main\n\ndevice.main.main('device.json')\n"
+MAIN = b'import device.main\n\ndevice.main.main("device.json")\n'
 CONFIG, MARK = "device.json", "holdfast.json"
 OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
 

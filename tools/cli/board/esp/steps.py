@@ -9,7 +9,7 @@ from esp_idf_defs.partitions import APP_TYPE, DATA_TYPE, PARTITION_TABLE_OFFSET,
 
 from flash_store.devices.esp32 import SUBTYPE_UNDEFINED
 from host.credentials import Credentials
-from tools.cli.board.console import Answer, Console
+from tools.cli.board.console import Answer, Console, check_heap
 from tools.cli.board.content import board_files, named_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.esp.firmware import (
@@ -87,7 +87,7 @@ class Esp32:
         for text in plan.says:
             progress.say(text)
         self._keep_messages(plan, layout.files)
-        self._write(plan, look, firmware, layout.files.start)
+        self._write(plan, firmware, layout.files.start)
         if not plan.written and not plan.image:
             progress.say("the board has all of it already")
             return
@@ -196,7 +196,7 @@ class Esp32:
             with self._progress.step(f"rescued {region.unacknowledged} messages of {origin} to {settings.rescue}"):
                 rescue(region.store, origin, settings.rescue, settings.login or Credentials(), lambda _count: None)
 
-    def _write(self, plan: Plan, look: _Look, firmware: Firmware | None, head: int) -> None:
+    def _write(self, plan: Plan, firmware: Firmware | None, head: int) -> None:
         progress, loader = self._progress, self._loader
         for area in plan.erased:
             with progress.step(f"erased {size_text(len(area))} at 0x{area.start:x}"):
@@ -211,16 +211,14 @@ class Esp32:
             with progress.step("asked the board what it can execute"):
                 answer = Console(self._settings.port).ask()
             progress.say(_describe_answer(answer))
-            self._check_answer(answer, look)
+            if answer.platform != "esp32":
+                raise BoardError(f"{self._settings.port}: the board calls itself {answer.platform}, expected esp32")
+            check_heap(answer)
         if plan.image:
             size = sum(len(content) for _, content in plan.image)
             with progress.step(f"wrote firmware, configuration and keys, {size // 1024} KiB"):
                 loader.erase(head, HEAD_BYTES)
                 loader.write(plan.image)
-
-    def _check_answer(self, answer: Answer, look: _Look) -> None:
-        if answer.platform != "esp32":
-            raise BoardError(f"{self._settings.port}: the board calls itself {answer.platform}, expected esp32")
 
     def _verify(self, pieces: Sequence[Piece]) -> None:
         same = self._loader.compare(pieces)

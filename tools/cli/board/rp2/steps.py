@@ -12,7 +12,7 @@ from pathlib import Path
 from zlib import crc32
 
 from host.credentials import Credentials
-from tools.cli.board.console import Answer, Console
+from tools.cli.board.console import Answer, Console, check_heap
 from tools.cli.board.content import CONFIG, MARK, board_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.process import run
@@ -98,6 +98,7 @@ class Rp2:
             answer = self._micropython(firmware)
             files = board_files(settings.config, settings.keys, compiling.result())
         self._check(answer)
+        check_heap(answer)
         region = self._look(answer)
         if region is not None:
             self._keep_messages(region, answer)
