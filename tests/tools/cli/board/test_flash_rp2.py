@@ -71,6 +71,7 @@ def put_store(bench: Bench, messages: int) -> None:
     bench.board.flash.program(FLASH_BYTES - STORE_BYTES, bytes(nor.image))
 
 
+@pytest.mark.timeout(600)  # mpremote copies file by file
 def test_board_in_its_loader_sends_its_first_reading_and_a_repeated_command_writes_nothing(
     tmp_path: Path, micropython: MicroPython
 ) -> None:
@@ -142,3 +143,26 @@ def test_another_main_is_replaced_only_when_asked(tmp_path: Path, micropython: M
         done = made.flash("--no-wait", "--replace")
         assert done.exit_code == 0, done.output
         made.board.wait_printed(b"garage-1: boot 1,")
+
+
+def test_board_that_prints_without_end_is_interrupted(tmp_path: Path, micropython: MicroPython) -> None:
+    with bench(tmp_path, micropython) as made:
+        (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
+        made.board.wait_printed(b">>> ")
+        mpremote(
+            made.board.port, "exec", "f = open('main.py', 'w'); f.write('while True:\\n    print(1)\\n'); f.close()"
+        )
+        made.board.reset()
+        made.board.wait_printed(b"1\r\n1\r\n")
+        done = made.flash("--no-wait")
+        assert (done.exit_code, "a main.py that is not Holdfast's" in done.stderr) == (2, True), done.output
+
+
+def test_board_that_resets_while_it_is_asked_is_an_error(tmp_path: Path, micropython: MicroPython) -> None:
+    with bench(tmp_path, micropython) as made:
+        (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
+        made.board.wait_printed(b">>> ")
+        made.board.faults.reset_after = 200
+        done = made.flash("--no-wait")
+        assert done.exit_code == 1, done.output
+        assert made.board.port in done.stderr
