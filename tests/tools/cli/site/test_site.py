@@ -2,6 +2,7 @@
 
 import json
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -253,3 +254,18 @@ def test_each_authority_has_a_name_of_its_own(tmp_path: Path) -> None:
     assert not Authority(authority, "b").is_of(new_key())
     with pytest.raises(SiteError, match="expected a certificate in PEM"):
         Authority(key_pem(new_key()), "key")
+
+
+def test_of_two_that_ask_for_one_name_at_once_one_gets_it(site: Site) -> None:
+    names = [f"device-{number}" for number in range(4)]
+
+    def ask(name: str) -> str | None:
+        try:
+            return Site.open(site.places.folder).give(name).line.serial
+        except NameTaken:
+            return None
+
+    with ThreadPoolExecutor(8) as threads:
+        serials = [one for one in threads.map(ask, names * 2) if one is not None]
+    assert sorted(serials) == sorted(line.serial for line in site.lines().values())
+    assert sorted(line.name for line in site.lines().values()) == names
