@@ -47,9 +47,10 @@ def archive_options(java: Java, jars: Sequence[Path], cache: Path) -> str:
 
 
 def _fingerprint(java: Java, jars: Sequence[Path]) -> str:
-    """Returns a short text: another one for another Java, another Spark, and other jars."""
-    program = java.program.resolve()
-    about = [program, program.stat().st_mtime_ns, pyspark.__file__, pyspark.__version__, *jars]
+    """Returns a short text: another one for another Java, another Spark, and other jars, also if they were only
+    installed again, because Java takes no archive that is older than a file on its class path."""
+    files = [java.program.resolve(), Path(pyspark.__file__), *jars]
+    about = [pyspark.__version__, *((file, file.stat().st_mtime_ns) for file in files)]
     return hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:8]
 
 

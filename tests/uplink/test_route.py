@@ -120,9 +120,12 @@ async def test_a_restarted_gateway_goes_on_behind_the_last_acknowledged_message_
     tmp_path: Path,
 ) -> None:
     async with scripted_broker(puback=lambda p: 0 if p.payload in (b"1", b"2") else None) as broker:
-        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
-            await append(log, range(1, 6))
-            await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 5)
+        async with opened(tmp_path) as log:
+            route = Route(route_config(broker.port), "gateway-1", log)
+            async with serving(route):
+                await append(log, range(1, 6))
+                await until(lambda: bool(broker.publishes) and len(broker.publishes[0]) == 5)
+                await backlog_is(route, 3)  # the two acknowledgements are noted
         broker.session_present = True
         async with opened(tmp_path) as log, running(log, route_config(broker.port)):
             await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 3)

@@ -20,6 +20,17 @@ def test_a_session_takes_its_classes_from_the_archive() -> None:
     assert any(first.removeprefix("-XX:SharedArchiveFile=") in mapped for mapped in maps)
 
 
+def test_a_jar_that_was_fetched_again_gets_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java takes none that was made with the former one."""
+    monkeypatch.setattr("sys.executable", "/bin/false")  # the archives stay empty
+    jar = tmp_path / "some.jar"
+    for mtime_s in (1, 1, 2):
+        jar.touch()
+        os.utime(jar, (mtime_s, mtime_s))
+        archive_options(find_java(), [jar], tmp_path)
+    assert len(list(tmp_path.glob("classes-*.jsa"))) == 2
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_session_starts_without_an_archive_that_cannot_be_made_and_does_not_try_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -30,6 +30,7 @@ async def test_messages_that_were_stored_and_not_acknowledged_come_once_though_t
         device = await a.client("device")
         await device.publish("orders", b"0")
         assert (await message_to(reader)).payload == b"0"
+        await until(lambda: not a.routes.status()[0].backlog_messages, "the first message is acknowledged")
         first.hold(ways=(False,))
         for number in range(1, 30):
             device.send("orders", b"%d" % number, qos=qos)

@@ -172,11 +172,11 @@ class Board:
             self._news.notify_all()
 
     async def send(self, content: bytes) -> None:
-        """Sends to the host."""
+        """Sends to the host. What has been sent is noted then: a host that opens the port later does not get it."""
+        await self.cable.write(content)
         with self._news:
             self.printed = (self.printed + content)[-KEPT_BYTES:]
             self._news.notify_all()
-        await self.cable.write(content)
 
     async def run_program(self, *options: str) -> None:
         """Runs MicroPython, also over soft resets and sleeps, until the chip resets."""

@@ -93,7 +93,7 @@ def test_folder_of_the_host_is_mounted(board: WholeBoard, tmp_path: Path) -> Non
     (tmp_path / "there").mkdir()
     (tmp_path / "there/hello.py").write_text("print('from the host')")
     told = mpremote(board.port, "mount", str(tmp_path / "there"), "exec", "import hello").stdout
-    assert told.endswith("from the host\n")
+    assert "from the host\n" in told  # mpremote's own line about the folder comes before or after it
 
 
 def test_console_serves_a_network_port_too(board: WholeBoard) -> None:
