@@ -61,7 +61,7 @@ async def test_what_esptool_wrote_delivers_readings_to_a_broker(tmp_path: Path, 
             await asyncio.to_thread(esptool, board.port, "write-flash", *written)
             await published(broker, 0, 5)
             received = seqs(broker.publishes[0])
-            assert b"Wi-Fi attic joined" in board.printed
+            await asyncio.to_thread(board.wait_printed, b"Wi-Fi attic joined")
             assert board.flash.read(STORE_AT, 64) != b"\xff" * 64
             board.reset()
             await reached(broker, 1, max(received) + 1)  # the store is where the board left it
