@@ -35,9 +35,10 @@ async def test_nothing_journaled_is_missing_after_a_kill(micropython: MicroPytho
             await device.start()
             await published(broker, boot, 20)
             await device.kill()
-        device.change(readings_limit=device.made() + 20)
+        limit = device.made() + 20
+        device.change(readings_limit=limit)
         await device.start()
-        await device.says("readings made")
+        await device.says(f"all {limit} readings made")
         last_made = device.journal()[-1].seq
         await eventually(lambda: any(seq(p) >= last_made for connection in broker.publishes for p in connection))
         await device.end()

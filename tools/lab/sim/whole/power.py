@@ -239,7 +239,7 @@ class Board:
         while True:
             content = await self.cable.read()
             self.saw(content)
-            self._vm.type(content)
+            await self._vm.type(content)
 
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)

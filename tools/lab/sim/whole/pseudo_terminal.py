@@ -13,7 +13,7 @@ from pathlib import Path
 
 CHUNK_BYTES = 1024
 LOOK_AGAIN_S = 0.01  # how often it looks whether a host has opened the port
-FULL_S = 0.5  # after so long without a reader, what the board sends is lost
+FULL_S = 10.0  # after so long without a reader, what the board sends is lost: a board waits 0.5 s, for a quick host
 SPEEDS = {getattr(termios, f"B{baud}"): baud for baud in (9600, 57600, 115200, 230400, 460800, 921600)}
 
 

@@ -20,7 +20,8 @@ SHIM = source_root() / "tools/lab/sim/boards"
 FIRMWARE = source_root() / "tools/lab/sim/firmware"
 PR_SET_PDEATHSIG = 1
 CTRL_C = b"\x03"
-TWICE_S = 0.05  # a second Ctrl-C this soon is the first one again; the unix port ends at a second one
+BUSY_S, ENDS_S, LOOK_AGAIN_S = 1.0, 1.0, 0.001
+STOPPED_OR_ENDED = "TZX"
 CHUNK_BYTES = 1024
 LOCAL_FLAGS, ISIG = 3, termios.ISIG
 
@@ -43,7 +44,6 @@ class Vm:
         }
         self._process: subprocess.Popen[bytes] | None = None
         self._master = -1
-        self._last_ctrl_c = 0.0
 
     def power_on(self, *arguments: str) -> None:
         """Starts the program; the arguments are what `power_up` takes."""
@@ -94,16 +94,49 @@ class Vm:
         self.power_off()
         return code
 
-    def type(self, content: bytes) -> None:
+    async def type(self, content: bytes) -> None:
         """Gives bytes to the program's console; what it does not read before its buffer is full is lost."""
-        if self._is_executing and CTRL_C in content:
-            now = time.monotonic()
-            is_again = now - self._last_ctrl_c < TWICE_S
-            self._last_ctrl_c = now
-            first, _, rest = content.partition(CTRL_C)
-            content = first + (b"" if is_again else CTRL_C) + rest.replace(CTRL_C, b"")
+        *parts, last = content.split(CTRL_C)
+        for part in parts:
+            self._write(part)
+            if not await self._interrupt():
+                self._write(CTRL_C)
+        self._write(last)
+
+    def _write(self, content: bytes) -> None:
         with contextlib.suppress(OSError):
             os.write(self._master, content)
+
+    async def _interrupt(self) -> bool:
+        """Interrupts the program if Ctrl-C does so now, rather than being read by it; returns whether it does.
+
+        The unix port raises KeyboardInterrupt out of its signal handler, also out of an allocation, whose lock then
+        stays closed for ever. A board raises it between two steps of the program. So the signal is sent while the
+        program is in a system call, where it does not allocate; or at once where it makes none for a second.
+        """
+        busy_until_s = time.monotonic() + BUSY_S
+        while (process := self._process) is not None:
+            process.send_signal(signal.SIGSTOP)
+            try:
+                await _stopped(process.pid)
+                if not self._is_executing:
+                    return False
+                if is_sent := _is_in_system_call(process.pid) or time.monotonic() > busy_until_s:
+                    process.send_signal(signal.SIGINT)
+            finally:
+                process.send_signal(signal.SIGCONT)
+            if is_sent:
+                await self._console_is_back()
+                return True
+            await asyncio.sleep(LOOK_AGAIN_S)
+        return True
+
+    async def _console_is_back(self) -> None:
+        """Returns when the interrupted program has ended, or seems to go on: before, a second interrupt would end the
+        console."""
+        end_s = time.monotonic() + ENDS_S
+        while self._is_executing and time.monotonic() < end_s:
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     @property
     def _is_executing(self) -> bool:
@@ -120,3 +153,25 @@ def _begin(board: int) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != board:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def _stopped(pid: int) -> None:
+    """Returns when the process does not run any more."""
+    while _state(pid) not in STOPPED_OR_ENDED:
+        await asyncio.sleep(0)
+
+
+def _state(pid: int) -> str:
+    """The state's letter (proc_pid_stat(5)); X for a process that is not there."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _is_in_system_call(pid: int) -> bool:
+    """Whether a stopped process was stopped in a system call (proc_pid_syscall(5))."""
+    try:
+        return not Path(f"/proc/{pid}/syscall").read_text().startswith(("-1", "running"))
+    except OSError:
+        return False

@@ -15,6 +15,14 @@ from tools.lab.sim.whole.firmware_file import make_firmware
 
 pytestmark = NEEDS_BOARD_TOOLS
 DEADLINE_S = 20.0
+BUSY = """
+import gc, time
+print('busy', turn)
+while True:
+    x = [bytearray(99) for _ in range(99)]
+    gc.collect()
+    time.sleep_ms(1)
+"""
 
 
 @pytest.fixture
@@ -80,6 +88,15 @@ def test_running_program_is_interrupted(board: WholeBoard) -> None:
     mpremote(board.port, "reset")
     board.wait_printed(b"on\r\n")
     assert mpremote(board.port, "exec", "print('off')").stdout == "off\n"
+
+
+def test_console_allocates_after_ctrl_c_has_ended_a_program_that_allocates(board: WholeBoard, keys: int) -> None:
+    put(board, "busy.py", BUSY)
+    for turn in range(10):
+        os.write(keys, b"turn = %d; exec(open('busy.py').read())\r" % turn)
+        board.wait_printed(b"busy %d\r\n" % turn)
+        os.write(keys, b"\x03print('ends', %d + len(bytearray(4000)))\r" % turn)
+        board.wait_printed(b"ends %d\r\n" % (4000 + turn))
 
 
 def test_soft_reset_runs_boot_again_and_forgets_what_was_set(board: WholeBoard) -> None:
