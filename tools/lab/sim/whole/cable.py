@@ -35,6 +35,7 @@ class Cable:
     Args:
         paced: whether a byte takes the time that it takes on a real line.
         on_pull: called when the fault `pull_after` has pulled the cable.
+        on_reset: called when the fault `reset_after` comes.
 
     Attributes:
         baud: the board's speed. Bytes at another speed arrive as noise. None: it finds out the host's speed itself, as
@@ -42,16 +43,21 @@ class Cable:
     """
 
     def __init__(
-        self, path: Path, network: NetworkPort, dice: Dice, paced: bool, on_pull: Callable[[], object]
+        self,
+        path: Path,
+        network: NetworkPort,
+        dice: Dice,
+        paced: bool,
+        on_pull: Callable[[], object],
+        on_reset: Callable[[], object],
     ) -> None:
         self.faults = Faults()
         self.baud: int | None = None
         self.passed = 0  # bytes, both directions together
         self._path, self._network, self._dice, self._paced = path, network, dice, paced
-        self._on_pull = on_pull
+        self._on_pull, self._on_reset = on_pull, on_reset
         self._terminal: PseudoTerminal | None = PseudoTerminal(path)
         self._incoming: asyncio.Queue[bytes] = asyncio.Queue()
-        self._must_reset = asyncio.Event()
 
     @property
     def terminal(self) -> PseudoTerminal | None:
@@ -92,11 +98,6 @@ class Cable:
             await port.write(self._spoil(content, port.baud))
         self._count(len(content))
 
-    async def reset_is_due(self) -> None:
-        """Returns when the fault `reset_after` comes."""
-        await self._must_reset.wait()
-        self._must_reset.clear()
-
     async def _carry_terminal(self) -> None:
         while True:
             terminal = self._terminal
@@ -122,7 +123,7 @@ class Cable:
             if left <= len(content):
                 content = content[:left]
                 self.faults.reset_after = None
-                self._must_reset.set()
+                asyncio.get_running_loop().call_soon(self._on_reset)
             else:
                 self.faults.reset_after = left - len(content)
         self._incoming.put_nowait(self._spoil(content, host_baud))

@@ -46,15 +46,16 @@ class WholeBoard(Board):
         (folder / "flash_bytes").write_text(str(flash_size))
         self._runs_stub = runs_stub
         self._typed = b""
+        self._idle_at_s = 0.0
 
     def __exit__(self, *error: object) -> None:
         super().__exit__(*error)
         self.flash.close()
 
     async def start(self) -> None:
-        name = "DOWNLOAD_BOOT(UART0/UART1/SDIO_REI_REO_V2)" if self.takes_loader else "SPI_FAST_FLASH_BOOT"
-        await self.send(GREETING.format(strap=0x3 if self.takes_loader else 0x13, name=name).encode())
-        if self.takes_loader:
+        name = "DOWNLOAD_BOOT(UART0/UART1/SDIO_REI_REO_V2)" if self.pins.boots_loader else "SPI_FAST_FLASH_BOOT"
+        await self.send(GREETING.format(strap=0x3 if self.pins.boots_loader else 0x13, name=name).encode())
+        if self.pins.boots_loader:
             await self._load()
         else:
             await self._start_from_flash()
@@ -72,24 +73,34 @@ class WholeBoard(Board):
         closing = asyncio.ensure_future(self._close_is_reset())
         try:
             while not left.is_set():
-                for packet in deframer.feed(await self.read()):
+                for packet in deframer.feed(await self.cable.read()):
                     if self.guesses and commands.is_used and packet.startswith(SYNC_BEGIN[1:]):
                         commands = fresh()  # esptool would have reset the chip before it
-                    await self.idle()  # the flash does one thing at a time
+                    await self._idle()  # the flash does one thing at a time
                     busy_us = self.flash.busy_us
                     try:
                         reply = commands.take(packet)
                     except PowerCut:
                         return
-                    self.be_busy(self.flash.busy_us - busy_us)
+                    self._be_busy(self.flash.busy_us - busy_us)
                     if not commands.is_stub:  # the stub receives the next packet meanwhile
-                        await self.idle()
+                        await self._idle()
                     await self.send(reply)
                     if speeds:
                         self.cable.baud = speeds.pop()
         finally:
             closing.cancel()
-            self.press_nothing()
+            self.pins.boots_loader = False
+
+    def _be_busy(self, microseconds: int) -> None:
+        """Notes that the flash is busy from now on, where the board is paced."""
+        if self.paced:
+            now_s = asyncio.get_running_loop().time()
+            self._idle_at_s = max(self._idle_at_s, now_s) + microseconds / 1_000_000
+
+    async def _idle(self) -> None:
+        """Waits until the flash is not busy."""
+        await asyncio.sleep(max(0.0, self._idle_at_s - asyncio.get_running_loop().time()))
 
     async def _close_is_reset(self) -> None:
         """On a terminal esptool cannot reset the board at its end, but it closes the port."""
@@ -138,7 +149,7 @@ class WholeBoard(Board):
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    self.saw(await self.read())
+                    self.saw(await self.cable.read())
         except TimeoutError:
             pass
 

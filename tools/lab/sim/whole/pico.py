@@ -60,7 +60,7 @@ class PicoBoard(Board):
 
     async def start(self) -> None:
         shutil.rmtree(self.drive, ignore_errors=True)
-        if self.takes_loader or not self._can_start():
+        if self.pins.boots_loader or not self._can_start():
             await self._serve_drive()
             return
         self.cable.plug()
@@ -91,7 +91,7 @@ class PicoBoard(Board):
                     taken[path.name] = end
         self._write(download)
         shutil.rmtree(self.drive, ignore_errors=True)
-        self.press_nothing()
+        self.pins.boots_loader = False
 
     def _write(self, download: Download) -> None:
         for sector in {start // SECTOR_SIZE for start, _ in download.pages.values()}:
