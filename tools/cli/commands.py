@@ -64,15 +64,16 @@ torture soak         | -       | lab.torture.device.soak                 | Send 
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
 device build         | tools   | cli.device.build                        | Compile the firmware for a board, ready for `mip install`.
+device new           | flash   | cli.new.command                         | Write a device's configuration: asks for what it needs.
 device check-config  | -       | cli.device.check_config                 | Check a device's configuration before it goes on a board.
 device partitions    | tools   | cli.device.partitions                   | Write an ESP32's partition table with room for the store.
 device inspect       | -       | cli.device.inspect                      | Show what is stored in a copy of a device's flash.
 device stubs         | -       | cli.device.stubs                        | Fetch a board's type stubs for an editor and a type checker.
-site init            | tools   | cli.site.commands.init                  | Make the authority of a site.
-site gateway         | tools   | cli.site.commands.gateway               | Give a gateway a certificate that the site's devices trust.
-site device          | tools   | cli.site.commands.device                | Give devices certificates or accounts, and access rules.
-site list            | tools   | cli.site.commands.listing:list_given    | List what a site has given.
-site revoke          | tools   | cli.site.commands.revoke                | End what was given: certificate, account and access rules.
+site init            | flash   | cli.site.commands.init                  | Make the authority of a site.
+site gateway         | flash   | cli.site.commands.gateway               | Give a gateway a certificate that the site's devices trust.
+site device          | flash   | cli.site.commands.device                | Give devices certificates or accounts, and access rules.
+site list            | flash   | cli.site.commands.listing:list_given    | List what a site has given.
+site revoke          | flash   | cli.site.commands.revoke                | End what was given: certificate, account and access rules.
 gateway run          | gateway | cli.gateway.process                     | Run a gateway.
 gateway check-config | gateway | cli.gateway.check_config                | Check a configuration file without starting a gateway.
 gateway repair       | gateway | cli.gateway.repair:repair_store         | Repair a damaged message store.
