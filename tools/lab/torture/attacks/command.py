@@ -111,7 +111,8 @@ async def _attack(client: OrdinaryClient, gateway: Gateway, task: list[str], out
             await asyncio.wait([ended, publishing], timeout=SAMPLE_S, return_when=asyncio.FIRST_COMPLETED)
             outcome.memory_mb = max(outcome.memory_mb, round((gateway.status("VmRSS") - before_kb) * 1024 / 1e6, 1))
         if ended.done() and ended.result()[0]:
-            outcome.fault = "the attacker failed: " + " | ".join(ended.result()[1][-3:])
+            said = [*ended.result()[1][-3:], "the gateway said:", *gateway.lines[-3:]]
+            outcome.fault = "the attacker failed: " + " | ".join(said)
     finally:
         publishing.cancel()
         await asyncio.to_thread(attacker.stop)
