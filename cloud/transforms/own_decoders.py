@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
+from host.release import release
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
@@ -116,7 +117,7 @@ def fingerprint(own: Iterable[OwnDecoder]) -> str:
     releases = {
         (point.name, point.value): point.dist.version for point in entry_points(group=ENTRY_POINTS) if point.dist
     }
-    parts = [version("holdfast"), *(str((one.name, one.source or releases.get((one.name, one.where)))) for one in own)]
+    parts = [release(), *(str((one.name, one.source or releases.get((one.name, one.where)))) for one in own)]
     return sha256("\n".join(parts).encode()).hexdigest()
 
 

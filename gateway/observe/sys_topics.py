@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from math import exp
 
 from gateway.counters import Counters, State
 from gateway.log_fields import about
 from gateway.message import Message
 from gateway.sessions.publishing import Publishing
+from host.release import release
 
 LOAD_MINUTES = (1, 5, 15)
 INTERVAL_S = 10.0  # between two updates, as with mosquitto
@@ -128,7 +128,7 @@ class Announcer:
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
-        topics = SysTopics(gateway_version(), self._counters, self._state, loop.time())
+        topics = SysTopics(release(), self._counters, self._state, loop.time())
         while True:
             try:
                 for topic, payload in topics.messages(loop.time()):
@@ -136,11 +136,3 @@ class Announcer:
             except OSError as error:  # the next update may work
                 logger.error("the topics below $SYS could not be updated", extra=about(reason=str(error)))
             await asyncio.sleep(INTERVAL_S)
-
-
-def gateway_version() -> str:
-    """Returns the version of Holdfast that runs, as it is installed."""
-    try:
-        return version("holdfast")
-    except PackageNotFoundError:  # from a checkout that is not installed
-        return "unknown"

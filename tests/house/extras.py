@@ -21,7 +21,7 @@ NEEDS_ALL_EXTRAS = pytest.mark.skipif(find_spec("pyspark") is None, reason="need
 def included(extra: str) -> frozenset[str]:
     """The extra and the extras that it includes; none for ""."""
     own = [Requirement(line) for line in EXTRAS.get(extra, ())]
-    others = [other for requirement in own if requirement.name == "holdfast" for other in requirement.extras]
+    others = [other for requirement in own if requirement.name == "holdfast-iot" for other in requirement.extras]
     return frozenset({extra} - {""}).union(*map(included, others))
 
 
@@ -34,7 +34,7 @@ def brought_by(extra: str) -> frozenset[str]:
     while todo:
         requirement = todo.pop()
         distribution, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
-        if (distribution, extras) not in seen and distribution != "holdfast":
+        if (distribution, extras) not in seen and distribution != "holdfast-iot":
             seen.add((distribution, extras))
             todo += [found for found in map(Requirement, _required_by(distribution)) if _is_wanted(found, extras)]
     return frozenset(distribution for distribution, _ in seen)

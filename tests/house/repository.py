@@ -11,7 +11,7 @@ FOLDERS = ("host", "wire", "flash_store", "device", "gateway", "uplink", "cloud"
 PORTABLE_FOLDERS = ("wire", "flash_store", "device")
 CPYTHON_ONLY = ("wire/bulk/",)  # in a portable folder, and never on a board
 
-_OTHER_FOLDERS = (".ci", "constraints", "docs")
+_OTHER_FOLDERS = (".ci", "constraints", "docs", "packaging")
 _TEXTS = {".py", ".md", ".toml", ".txt", ".ini", ".xml", ".sql", ".svg", ""}
 
 

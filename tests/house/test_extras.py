@@ -81,7 +81,7 @@ def installed_by_the_launcher(command: str) -> set[str]:
 
 def named_by_the_page(command: str) -> str:
     text = (ROOT / "docs/reference/commands.md").read_text()
-    rows = re.findall(r"^\| ((?:`[a-z -]+`(?:, )?)+) \| (?:`holdfast\[(\w+)\]`|none) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| ((?:`[a-z -]+`(?:, )?)+) \| (?:`holdfast-iot\[(\w+)\]`|none) \|$", text, re.MULTILINE)
     (found,) = [extra for commands, extra in rows if f"`{command}`" in commands]
     return str(found)
 

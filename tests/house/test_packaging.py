@@ -6,7 +6,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 from tests.house.extras import EXTRAS, NEEDS_ALL_EXTRAS, PROJECT, brought_by
-from tests.house.repository import FOLDERS, ROOT, files, name
+from tests.house.repository import FOLDERS, ROOT
 
 CONSTRAINTS = ROOT / "constraints/python3.txt"
 SHIPPED = [folder for folder in FOLDERS if folder != "tests"]
@@ -28,9 +28,10 @@ def test_constraints_pin_everything_that_is_installed_and_nothing_else() -> None
     assert {name for extra in EXTRAS for name in brought_by(extra)} == pins()
 
 
-def test_every_folder_but_the_tests_is_shipped() -> None:
-    shipped = {folder for folder in PROJECT["tool"]["setuptools"]["packages"]["find"]["include"] if "." not in folder}
-    assert shipped == set(SHIPPED)
+def test_every_folder_but_the_tests_is_shipped_below_one_name() -> None:
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel["only-include"] == list(wheel["sources"])
+    assert wheel["sources"] == {folder: f"holdfast_iot/{folder}" for folder in SHIPPED}
 
 
 @pytest.mark.parametrize("folder", SHIPPED)
@@ -38,9 +39,3 @@ def test_shipped_folders_are_packages(folder: str) -> None:
     sources = [path.parent for path in (ROOT / folder).rglob("*.py")]
     assert sources
     assert [path for path in sources if not (path / "__init__.py").exists()] == []
-
-
-def test_files_beside_the_modules_are_shipped_with_them() -> None:
-    patterns = PROJECT["tool"]["setuptools"]["package-data"]["*"]
-    beside = [path for path in files() if name(path).partition("/")[0] in SHIPPED and path.suffix != ".py"]
-    assert [name(path) for path in beside if f"*{path.suffix}" not in patterns] == []

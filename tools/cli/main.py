@@ -3,13 +3,13 @@
 import inspect
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from host.release import DISTRIBUTION, release
 from tools.cli.commands import COMMANDS, GROUPS, Command
 from tools.cli.failure import OutputFailed, checked_output, complain
 
@@ -45,7 +45,7 @@ def _new_group(summary: str) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"holdfast {version('holdfast')}")
+        typer.echo(f"holdfast {release()}")
         raise typer.Exit
 
 
@@ -115,7 +115,7 @@ def _run() -> None:
             raise
         print(
             f"holdfast: '{path}' needs {missing}, which is not installed. "
-            f"This brings it: pip install 'holdfast[{COMMANDS[path].extra}]'",
+            f"This brings it: pip install '{DISTRIBUTION}[{COMMANDS[path].extra}]'",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,5 +1,6 @@
 """The foreign systems that a route can lead to: a new one is a line here, and its own file."""
 
+from host.release import DISTRIBUTION
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
 from uplink.foreign.transport import Login, Transport, TransportDown
@@ -18,5 +19,6 @@ def transport_for(config: ForeignConfig, gateway_name: str, login: Login, receiv
             return Amqp(config, gateway_name, login)
     except ModuleNotFoundError as error:
         extra = "nats" if isinstance(config, NatsConfig) else "amqp"
-        raise TransportDown(f"{error}: this kind of route needs pip install 'holdfast[gateway,{extra}]'") from None
+        wanted = f"{DISTRIBUTION}[gateway,{extra}]"
+        raise TransportDown(f"{error}: this kind of route needs pip install '{wanted}'") from None
     raise TransportDown(f"route {config.name!r} is of no kind that is known")

@@ -101,7 +101,7 @@ def test_missing_library_is_named_with_the_extra_that_brings_it(command: str, mi
     done = process(*command.split(), "--help", without=(missing,))
     assert done.returncode == 2
     assert missing in done.stderr
-    assert f"pip install 'holdfast[{extra}]'" in done.stderr
+    assert f"pip install 'holdfast-iot[{extra}]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

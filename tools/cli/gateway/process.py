@@ -20,9 +20,9 @@ from gateway.config.errors import read_text
 from gateway.config.schema import with_taken_streams
 from gateway.limits import Verdict
 from gateway.log_fields import about, is_journal, start_logging
-from gateway.observe.sys_topics import gateway_version
 from gateway.store import MessageLog
 from host.errors import ConfigError, HostError
+from host.release import release
 from tools.cli.failure import fail
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
 from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
@@ -117,7 +117,7 @@ def _about_start(broker: Broker, configuration: Configuration) -> dict[str, Any]
     config = configuration.config
     return about(
         gateway=config.name,
-        version=gateway_version(),
+        version=release(),
         listeners=", ".join(broker.listeners.places()),
         store=config.store.path,
         routes=", ".join(route.name for route in configuration.routes),

@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error, NoServersError, SlowConsumerError
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
+from host.release import DISTRIBUTION
 from uplink.foreign.balance import Receivers
 from uplink.foreign.config import NATS_PORTS, NatsConfig, parse_address
 from uplink.foreign.nats.client import BoundedClient
@@ -149,7 +150,9 @@ class Nats:
         except NoServersError:
             raise TransportDown(f"cannot connect: {self._last_error or 'no answer'}") from None
         except ImportError:
-            raise TransportDown("a credentials file needs the extra `nats`: pip install 'holdfast[nats]'") from None
+            raise TransportDown(
+                f"a credentials file needs the extra `nats`: pip install '{DISTRIBUTION}[nats]'"
+            ) from None
         except UNREADABLE as error:
             is_login = config.credentials is not None and isinstance(error, ValueError | KeyError)
             what = "the login cannot be used [credentials]" if is_login else "what the server sends cannot be read"

@@ -159,7 +159,7 @@ def test_the_start_is_one_line_with_version_listeners_and_store(tmp_path: Path) 
         process.stop()
     gateway.log()  # all that it prints is its log
     assert (started["event"], started["gateway"], started["store"]) == ("ready", "garage", str(tmp_path / "store"))
-    assert started["version"] == version("holdfast")
+    assert started["version"] == version("holdfast-iot")
     kinds = started["listeners"].split(", ")
     assert kinds[:2] == [f"tcp 127.0.0.1:{gateway.port}", f"unix {tmp_path / 'socket'}"]
     assert kinds[2].startswith("websocket 127.0.0.1:")
