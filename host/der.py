@@ -14,6 +14,7 @@ INTEGER, SEQUENCE = 0x02, 0x30
 UTC_TIME, TIME = 0x17, 0x18
 VERSION, CERTIFICATE_EXTENSIONS, LIST_EXTENSIONS, SIGNER_KEY = 0xA0, 0xA3, 0xA0, 0x80
 KEY_IDENTIFIER, AUTHORITY_KEY_IDENTIFIER = b"\x55\x1d\x0e", b"\x55\x1d\x23"  # 2.5.29.14 and 2.5.29.35
+LIST_NUMBER = b"\x55\x1d\x14"  # 2.5.29.20
 
 Element = tuple[int, int, int]
 """A tag, and where the content begins and ends."""
@@ -37,7 +38,7 @@ class RevocationList(NamedTuple):
     """What is read of a revocation list [RFC 5280, 5.1]: its issuer's name in DER, and the revoked serial numbers.
 
     ``key_id`` is that of the key that signed it, b"" if the list does not name it. ``ends`` is None if no next list is
-    announced; then it counts for ever.
+    announced; then it counts for ever. ``number`` goes up from each list of an issuer to the next; None without one.
     """
 
     issuer: bytes
@@ -45,6 +46,7 @@ class RevocationList(NamedTuple):
     serials: frozenset[int]
     begins: datetime
     ends: datetime | None
+    number: int | None = None
 
 
 def certificates_in(pem: bytes) -> list[Certificate]:
@@ -80,7 +82,9 @@ def _list_of(der: bytes) -> RevocationList:
     found = _extension(der, more, LIST_EXTENSIONS, AUTHORITY_KEY_IDENTIFIER)
     signers = [] if found is None else [part for part in _within(der, found) if part[0] == SIGNER_KEY]
     key_id = _content(der, signers[0]) if signers else b""
-    return RevocationList(_content(der, issuer), key_id, serials, times[0], times[1] if times[1:] else None)
+    numbered = _extension(der, more, LIST_EXTENSIONS, LIST_NUMBER)
+    number = None if numbered is None else _number(der, numbered)
+    return RevocationList(_content(der, issuer), key_id, serials, times[0], times[1] if times[1:] else None, number)
 
 
 def _blocks(pem: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -60,12 +60,13 @@ class Tls:
         """Reads the files again, for later connections. On ConfigError it goes on with those it has.
 
         A revocation list that is out of date does not take the place of one that is not: no client of its authority
-        could connect any more.
+        could connect any more. Nor does an older list: it would let in again whom a later one has kept out.
         """
         context, lists = load_files(self._config)
         dated = validities(self._config.certificate)
         if self._config.client_crl is not None:
             _check_dates(self._config.client_crl, lists, self._lists)
+            _check_numbers(self._config.client_crl, lists, self._lists)
             dated = dated + validities_of(self._config.client_crl, lists)
         self.context, self._lists, self.validities = context, lists, dated
 
@@ -139,6 +140,32 @@ def _check_dates(path: str, lists: list[RevocationList], before: list[Revocation
                 f"{path}: a revocation list is out of date since {one.ends:{UTC_FORM}}, and would keep all clients of "
                 "its authority out"
             )
+
+
+def _check_numbers(path: str, lists: list[RevocationList], before: list[RevocationList]) -> None:
+    """Raises ConfigError if a list is older than the one that it would replace, or another one of the same number.
+
+    An authority whose files come from an old backup signs such lists. Of an issuer with several lists the numbers are
+    not compared: each may be for a part of its certificates [RFC 5280, section 5.2.5].
+    """
+    used = _alone(before)
+    for issuer, one in _alone(lists).items():
+        in_use = used.get(issuer)
+        if in_use is None or one.number is None or in_use.number is None or one.number > in_use.number:
+            continue
+        if one.number < in_use.number or one.serials != in_use.serials:
+            raise ConfigError(
+                f"{path}: a revocation list of the number {one.number}, and the one in use has the number "
+                f"{in_use.number}; certificates on that one alone: {len(in_use.serials - one.serials)}. Are the "
+                "authority's files from an old backup? Revoke those certificates again; a restart takes the list as "
+                "it is"
+            )
+
+
+def _alone(lists: list[RevocationList]) -> dict[bytes, RevocationList]:
+    """Returns the lists of the issuers that have one, by issuer."""
+    issuers = [one.issuer for one in lists]
+    return {one.issuer: one for one in lists if issuers.count(one.issuer) == 1}
 
 
 def _ended(lists: list[RevocationList], now: datetime) -> Iterator[RevocationList]:

@@ -3,6 +3,7 @@ the firmware on MicroPython.
 """
 
 import re
+import shutil
 import ssl
 from pathlib import Path
 
@@ -61,6 +62,33 @@ def test_an_open_connection_ends_when_its_certificate_is_revoked(tmp_path: Path)
         while not gone:
             client.loop(0.1)
         assert gone == [ADMINISTRATIVE_ACTION]
+
+
+@pytest.mark.parametrize("revoked_then", [[], ["cellar"]])
+def test_a_site_from_an_old_backup_lets_in_nobody_whom_it_had_revoked(tmp_path: Path, revoked_then: list[str]) -> None:
+    gateway = SiteGateway(tmp_path)
+    attic, cellar, barn = gateway.site.give_all([Wish(name) for name in ("attic", "cellar", "barn")])
+    backup = tmp_path / "backup"
+    shutil.copytree(gateway.site.places.folder, backup)
+    with gateway.serving():
+        gateway.site.revoke(["attic"])
+        gateway.read_again()
+        shutil.rmtree(gateway.site.places.folder)
+        shutil.copytree(backup, gateway.site.places.folder)
+        if revoked_then:
+            gateway.site.revoke(revoked_then)
+        gateway.read_again()
+        assert publish_as(attic, gateway)
+        assert publish_as(barn, gateway) == ""
+        status, text = gateway.get("/healthz")
+        assert status == 503 and "on that one alone: 1. Are the authority's files from an old backup?" in text
+        gateway.site.revoke(["attic"])
+        if not revoked_then:
+            gateway.site.revoke(["cellar"])
+        gateway.read_again()
+        assert publish_as(attic, gateway)
+        assert publish_as(barn, gateway) == ""
+        assert gateway.get("/healthz") == (200, "ok\n")
 
 
 def test_a_certificate_of_a_device_is_no_gateways_and_a_gateways_no_devices(tmp_path: Path) -> None:
