@@ -85,8 +85,9 @@ def write_new(path: Path, content: bytes, mode: int = SECRET_MODE) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError:
+    except OSError as error:
         path.unlink()
+        error.filename = error.filename or str(path)  # a descriptor has no name
         raise
 
 

@@ -41,8 +41,8 @@ class TlsConfig(Checked, forbid_unknown_fields=True, frozen=True):
     When the file is read again, connections whose certificate is on a list end. If a list has expired, no client of its
     authority can log in: the log and `/healthz` say so two weeks before. An expired list does not replace one that
     counts, nor does one with a lower number (or the same number and other certificates, as an authority's files from an
-    old backup make it), nor a file without a list of an authority in `client_ca`. If there is a list for each authority in
-    `client_ca`, and for each authority that signed one of these, then intermediate authorities are checked too, and
+    old backup make it), nor a file without a list of an authority in `client_ca`. If there is a list for each authority
+    in `client_ca`, and for each authority that signed one of these, then intermediate authorities are checked too, and
     each of them needs a list. Otherwise only clients' own certificates are checked, and a revoked intermediate
     authority still lets its clients in. Names are compared byte by byte."""
 

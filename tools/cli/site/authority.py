@@ -73,6 +73,7 @@ class Authority:
         self._certificate = read_certificate(pem, file)
         self.ends = self._certificate.not_valid_after_utc
         """When it ends, and with it all that it has signed."""
+        self._begins = self._certificate.not_valid_before_utc
         try:
             self._certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         except x509.ExtensionNotFound as error:
@@ -86,6 +87,19 @@ class Authority:
     def is_of(self, key: Key) -> bool:
         """Whether a key is the authority's."""
         return key.public_key() == self._certificate.public_key()
+
+    def check_clock(self, now: datetime) -> None:
+        """Raises SiteError if a certificate that is signed now would be valid at no time, or the clock is wrong."""
+        if now >= self.ends:
+            raise SiteError(
+                f"by this computer's clock the site's authority has ended on {self.ends:%Y-%m-%d}: make a new site, "
+                "and give everything anew from it"
+            )
+        if now < self._begins:
+            raise SiteError(
+                f"by this computer's clock it is {now:%Y-%m-%d}, before the site's authority begins "
+                f"({self._begins:%Y-%m-%d}): set the clock"
+            )
 
     def has_signed(self, certificate: x509.Certificate) -> bool:
         """Whether a certificate is of this site."""

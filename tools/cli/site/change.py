@@ -43,6 +43,8 @@ class SiteKey:
     def load(self) -> Key:
         """Returns the key. Raises HostError: it cannot be read, or is another authority's."""
         if self._key is None:
+            if not self._path.exists():
+                raise SiteError(f"{self._path}: the site key is not there; bring it back from its copy")
             pem = read_secret(self._path)
             key = read_key(pem, self._passphrase() if is_encrypted(pem) else None, str(self._path))
             if not self._authority.is_of(key):

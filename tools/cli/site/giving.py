@@ -68,9 +68,12 @@ def give_all(change: Change, wishes: Sequence[Wish]) -> list[Line]:
 
 
 def _check(change: Change, wishes: Sequence[Wish]) -> None:
-    """Raises SiteError for the first name that cannot be given."""
+    """Raises SiteError for the first name that cannot be given, and if there is a time for no certificate."""
     rules = names_in(read_file(change.places.access).decode())
+    change.places.check(change.places.accounts)
     accounts = load_accounts(change.places.accounts)
+    if any(wish.kind != PASSWORD for wish in wishes):
+        change.authority.check_clock(datetime.now(UTC))
     names: set[str] = set()
     for wish in wishes:
         check_name(wish.name)

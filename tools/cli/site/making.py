@@ -6,6 +6,7 @@ import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
+from device.clock import EARLIEST_UNIX_MS
 from host.files import locked, sync_folder, write_new
 from tools.cli.site.authority import NAME_SIZE_MAX, Authority, make_authority
 from tools.cli.site.errors import SiteError
@@ -30,6 +31,12 @@ def check_name(name: str, most: int = NAME_SIZE_MAX) -> None:
         )
 
 
+def check_clock(now: datetime) -> None:
+    """Raises SiteError if a clock was never set: what begins by it ends too early."""
+    if now.timestamp() * 1000 < EARLIEST_UNIX_MS:
+        raise SiteError(f"by this computer's clock it is {now:%Y-%m-%d}: set it first, as certificates begin by it")
+
+
 def make_site(folder: Path, name: str, days: int = AUTHORITY_DAYS, passphrase: bytes | None = None) -> None:
     """Makes the folder of a new site; it has its name only when all is in it and on disk.
 
@@ -40,10 +47,11 @@ def make_site(folder: Path, name: str, days: int = AUTHORITY_DAYS, passphrase: b
         passphrase: encrypts the site key; None does not.
 
     Raises:
-        SiteError: the folder is not empty, or the name or the passphrase cannot be used.
+        SiteError: the folder is not empty, the clock was never set, or the name or the passphrase cannot be used.
         OSError: it cannot be written; then nothing is there.
     """
     check_name(name, SITE_NAME_MAX)
+    check_clock(datetime.now(UTC))
     if passphrase is not None and len(passphrase) < PASSPHRASE_SIZE_MIN:
         raise SiteError(f"expected a passphrase of at least {PASSPHRASE_SIZE_MIN} characters")
     folder = folder.resolve()

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from host.files import sync_folder, write_new
-from tools.cli.site.given import AUTHORITY_FILE
-from tools.cli.site.ledger import GATEWAY, Line
+from tools.cli.site.errors import SiteError
+from tools.cli.site.given import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE, PASSWORD_FILE
+from tools.cli.site.ledger import FILE, GATEWAY, PASSWORD, Line
 
 PUBLIC_MODE, PUBLIC_FOLDER, PRIVATE_FOLDER = 0o644, 0o755, 0o700
 MAKING = "making"
@@ -32,6 +33,11 @@ class Places:
     """The paths in a site's folder."""
 
     folder: Path
+
+    @property
+    def is_site(self) -> bool:
+        """Whether a site is there, even if a file of it is gone."""
+        return any(path.is_file() for path in (self.authority, self.key, self.folder / FILE))
 
     @property
     def key(self) -> Path:
@@ -70,6 +76,19 @@ class Places:
         """Returns the folder of what a line of the ledger stands for."""
         return (self.gateways if line.kind == GATEWAY else self.devices) / line.name
 
+    def has_files(self, line: Line) -> bool:
+        """Whether all files of what a line of the ledger stands for are here."""
+        names = (PASSWORD_FILE,) if line.kind == PASSWORD else (CERTIFICATE_FILE, KEY_FILE)
+        return all((self.of(line) / name).is_file() for name in names)
+
+    def check(self, *files: Path) -> None:
+        """Raises SiteError for the first of these files of `shared` that is not there."""
+        for path in files:
+            if not path.is_file():
+                raise SiteError(
+                    f"{path}: it is not there; each gateway of the site has a copy of it, and so should your backup"
+                )
+
     def made(self) -> list[Path]:
         """Returns the folders of all devices and gateways that are complete."""
         folders = [one for group in (self.devices, self.gateways) if group.is_dir() for one in group.iterdir()]
@@ -83,6 +102,9 @@ def making_of(folder: Path) -> Path:
 
 def make_whole(folder: Path, files: Mapping[str, bytes]) -> None:
     """Makes a folder of secrets, which has its name only when all is in it and on disk. Raises OSError."""
+    if not folder.parent.exists():  # some copies leave empty folders out
+        folder.parent.mkdir(mode=PRIVATE_FOLDER)
+        sync_folder(folder.parent.parent)
     making = making_of(folder)
     shutil.rmtree(making, ignore_errors=True)  # of a process that was killed
     making.mkdir(mode=PRIVATE_FOLDER)

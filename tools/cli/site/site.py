@@ -50,8 +50,9 @@ class Site:
             HostError: it is not a site, or a file in it cannot be used.
         """
         places = Places(folder.resolve())
-        if not places.authority.is_file():
+        if not places.is_site:
             raise SiteError(f"{folder}: not a site; `holdfast site init` makes one")
+        places.check(places.authority, places.access)
         authority = Authority(read_file(places.authority), str(places.authority))
         return Site(places, authority, SiteKey(places.key, authority, passphrase))
 
@@ -67,7 +68,7 @@ class Site:
         """
         for line in self.lines().values():
             is_same = holder and (line.name, line.kind, line.holder, line.state) == (name, kind, holder, GIVEN)
-            if is_same and self.places.of(line).is_dir():
+            if is_same and self.places.has_files(line):
                 return self._given(line)
         return self.give_all([Wish(name, kind, holder, rights=rights or Rights())])[0]
 
@@ -88,7 +89,7 @@ class Site:
         """
         for line in self.lines().values():
             if line.name == name and line.state == GIVEN:
-                if not self.places.of(line).is_dir():
+                if not self.places.has_files(line):
                     raise SiteError(f"{self.places.of(line)}: the files of {name!r} are not here")
                 return self._given(line)
         return None

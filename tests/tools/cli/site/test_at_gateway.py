@@ -67,7 +67,7 @@ def test_an_open_connection_ends_when_its_certificate_is_revoked(tmp_path: Path)
 @pytest.mark.parametrize("revoked_then", [[], ["cellar"]])
 def test_a_site_from_an_old_backup_lets_in_nobody_whom_it_had_revoked(tmp_path: Path, revoked_then: list[str]) -> None:
     gateway = SiteGateway(tmp_path)
-    attic, cellar, barn = gateway.site.give_all([Wish(name) for name in ("attic", "cellar", "barn")])
+    attic, _, barn = gateway.site.give_all([Wish(name) for name in ("attic", "cellar", "barn")])
     backup = tmp_path / "backup"
     shutil.copytree(gateway.site.places.folder, backup)
     with gateway.serving():

@@ -1,7 +1,7 @@
 """Looking at a site without changing it: what was given, and what does not fit together."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from gateway.auth.accounts import load_accounts
@@ -11,6 +11,8 @@ from tools.cli.site.ledger import BEGUN, ENDING, GATEWAY, GIVEN, PASSWORD, REVOK
 from tools.cli.site.rules import names_in
 from tools.cli.site.site import Site
 
+SOON_MS = 90 * 86_400_000  # before a certificate ends, or a third of its time: a cable has to be brought to the board
+AUTHORITY_SOON = timedelta(days=365)
 NOT_FINISHED = "not finished: run the same command again"
 
 
@@ -22,9 +24,11 @@ class Listed(NamedTuple):
     problems: list[str]
 
 
-def listed(site: Site) -> list[Listed]:
-    """Returns all that was given, in the order of giving. Raises HostError."""
+def listed(site: Site, time_ms: int | None = None) -> list[Listed]:
+    """Returns all that was given, in the order of giving, as it is at a unix time, by default now. Raises HostError."""
     places = site.places
+    places.check(places.accounts)
+    time_ms = now_ms() if time_ms is None else time_ms
     accounts = load_accounts(places.accounts)
     rules = names_in(read_file(places.access).decode())
     revoked = revoked_in(places, site.authority).revoked
@@ -39,15 +43,17 @@ def listed(site: Site) -> list[Listed]:
             return
         if is_listed:
             yield "its certificate is on the revocation list: the ledger is older"
-        if 0 < line.ends_ms < now_ms():
+        if 0 < line.ends_ms < time_ms:
             yield "its certificate is out of date"
+        elif 0 < line.ends_ms < time_ms + min(SOON_MS, (line.ends_ms - line.given_ms) // 3):
+            yield "its certificate ends soon"
         if line.kind == PASSWORD and line.name not in accounts:
             yield "it has no account"
         if line.kind != GATEWAY and line.name not in rules:
             yield "it has no access rules"
 
     return [
-        Listed(line, line.is_open and places.of(line).is_dir(), list(problems(line))) for line in site.lines().values()
+        Listed(line, line.is_open and places.has_files(line), list(problems(line))) for line in site.lines().values()
     ]
 
 
@@ -66,4 +72,5 @@ def strays(site: Site) -> Iterator[str]:
 def end_words(site: Site) -> str:
     """Returns when the site's authority ends."""
     left = site.authority.ends - datetime.now(UTC)
-    return f"{site.authority.ends:%Y-%m-%d}" + ("" if left.days > 0 else ", which is past")
+    more = ", which is soon: make a new site, and move everything to it" if left < AUTHORITY_SOON else ""
+    return f"{site.authority.ends:%Y-%m-%d}" + (more if left > timedelta(0) else ", which is past")
