@@ -60,7 +60,7 @@ class Tls:
         """Reads the files again, for later connections. On ConfigError it goes on with those it has.
 
         A revocation list that is out of date does not take the place of one that is not: no client of its authority
-        could connect any more. Nor does an older list: it would let in again whom a later one has kept out.
+        could connect any more. Nor does an older list: it would let in again clients that a later one keeps out.
         """
         context, lists = load_files(self._config)
         dated = validities(self._config.certificate)

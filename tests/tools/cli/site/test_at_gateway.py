@@ -65,7 +65,7 @@ def test_an_open_connection_ends_when_its_certificate_is_revoked(tmp_path: Path)
 
 
 @pytest.mark.parametrize("revoked_then", [[], ["cellar"]])
-def test_a_site_from_an_old_backup_lets_in_nobody_whom_it_had_revoked(tmp_path: Path, revoked_then: list[str]) -> None:
+def test_a_site_from_an_old_backup_lets_in_no_client_that_was_revoked(tmp_path: Path, revoked_then: list[str]) -> None:
     gateway = SiteGateway(tmp_path)
     attic, _, barn = gateway.site.give_all([Wish(name) for name in ("attic", "cellar", "barn")])
     backup = tmp_path / "backup"
