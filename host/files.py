@@ -5,7 +5,7 @@ import os
 import stat
 from codecs import BOM_UTF8
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,6 +13,7 @@ from host.errors import ConfigError
 
 PASSWORD_BYTES_MAX = 65_535  # [section 3.1.3.6]
 SECRET_MODE = 0o600
+LOCK_FILE = ".lock"
 TOO_OPEN = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
@@ -60,15 +61,17 @@ def read_password(path: str | Path) -> bytes:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[int]:
-    """Keeps other programs from changing the files of a folder that take this lock too; gives its descriptor.
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other programs from changing the files of a folder that take this lock too.
 
-    Raises OSError.
+    The lock is on a file of its own, closed to each user who may not change the folder: a user who can open a file or a
+    folder for reading can lock it, and so could keep all others waiting. A folder in which all users may write, such as
+    /tmp, gets no such file; there the folder itself is locked. Raises OSError.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = _open_lock(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield descriptor
+        yield
     finally:
         os.close(descriptor)
 
@@ -119,6 +122,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _open_lock(folder: Path) -> int:
+    """Opens what to lock for a folder. The file has the folder's owner and group, also if root makes it."""
+    about = folder.stat()
+    if about.st_mode & stat.S_IWOTH:
+        return os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        return os.open(folder / LOCK_FILE, flags)
+    descriptor = os.open(folder / LOCK_FILE, flags | os.O_CREAT, SECRET_MODE)
+    with suppress(PermissionError):
+        os.fchown(descriptor, -1 if os.geteuid() else about.st_uid, about.st_gid)
+        if about.st_mode & stat.S_IWGRP:
+            os.fchmod(descriptor, SECRET_MODE | stat.S_IRGRP | stat.S_IWGRP)
+    return descriptor
 
 
 def _read(file: BinaryIO, path: str | Path, bytes_max: int = -1) -> bytes:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -91,10 +92,12 @@ class Tls:
             certificate: the checked certificate, as ``ssl`` returns it.
 
         Raises:
-            CertificateRefusedError: it names none, or several.
+            CertificateRefusedError: it names none, or several; or it is out of date.
         """
         if not certificate:
             return None
+        if ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time():  # a resumed session does not check that
+            raise CertificateRefusedError(f"its certificate is out of date since {certificate['notAfter']}")
         if self._config.user_from == "common_name":
             pairs = [pair for names in certificate.get("subject", ()) for pair in names]
             wanted = "commonName"

@@ -1,5 +1,6 @@
 """Files that a configuration names."""
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def test_a_file_is_replaced_with_its_permissions_also_after_a_kill(tmp_path: Pat
         replace_file(tmp_path / "other", b"first", 0o644)
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"new", 0o640)
     assert (tmp_path / "other").stat().st_mode & 0o777 == 0o644
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["accounts", "other"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [".lock", "accounts", "other"]
 
 
 def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
@@ -75,3 +76,42 @@ def test_a_file_that_cannot_be_replaced_stays_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Is a directory"):
         replace_file(tmp_path / "folder", b"new")
     assert [one.name for one in tmp_path.iterdir()] == ["folder"]
+
+
+@pytest.mark.parametrize(("folder_mode", "lock_mode"), [(0o755, 0o600), (0o750, 0o600), (0o775, 0o660)])
+def test_a_lock_is_closed_to_users_that_may_only_read_the_folder(
+    tmp_path: Path, folder_mode: int, lock_mode: int
+) -> None:
+    """Anyone may lock a file or a folder that they can open, and could keep others waiting."""
+    tmp_path.chmod(folder_mode)
+    before = os.umask(0)
+    try:
+        with locked(tmp_path):
+            assert (tmp_path / ".lock").stat().st_mode & 0o777 == lock_mode
+            held = os.open(tmp_path, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as another user may do
+    finally:
+        os.umask(before)
+    with locked(tmp_path):
+        os.close(held)
+
+
+def test_a_lock_file_is_no_symbolic_link_that_others_have_put_there(tmp_path: Path) -> None:
+    (tmp_path / ".lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"), locked(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_folder_in_which_anyone_may_write_gets_no_lock_file(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with locked(tmp_path):
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_a_lock_file_that_root_makes_belongs_to_the_folders_owner(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65534, 65534)
+    with locked(tmp_path):
+        about = (tmp_path / ".lock").stat()
+    assert (about.st_uid, about.st_gid) == (65534, 65534)

@@ -28,7 +28,7 @@ def run_tests(
     root = source_root()
     if not (root / "tox.ini").exists():
         fail("test", f"the tests are in Holdfast's repository, and {root} is no checkout of it")
-    tox_run = [sys.executable, "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e"]
+    tox_run = [sys.executable, "-P", "-m", "tox", "run", "--root", str(root), "-c", str(root), "-e"]
     if not (root / ".tox/py").exists():
         print("holdfast: making the tests' environment in .tox (once, some minutes)", file=sys.stderr)
     ways = {"py": "tox could not make the tests' environment"}

@@ -13,7 +13,7 @@ import pytest
 from cryptography import x509
 
 from gateway.config.schema import TcpConfig, TlsConfig, WebSocketConfig
-from gateway.listeners.tls import Tls
+from gateway.listeners.tls import CertificateRefusedError, Tls
 from host.errors import ConfigError
 from host.pem import validities
 from host.tls import VERSIONS, Version
@@ -205,6 +205,16 @@ async def test_a_list_that_would_keep_every_client_out_is_not_taken(tmp_path: Pa
         assert config.tls is not None
         with pytest.raises(ConfigError, match=complaint):
             Tls(config.tls)
+
+
+async def test_a_session_that_is_resumed_does_not_outlive_its_certificate(tmp_path: Path) -> None:
+    """OpenSSL checks a certificate in a whole handshake alone."""
+    authority = Authority(tmp_path)
+    tls = Tls(mutual(tmp_path, authority).tls)  # type: ignore[arg-type]
+    subject = ((("commonName", "bob"),),)
+    assert tls.user_of({"subject": subject, "notAfter": "Jan  1 00:00:00 2100 GMT"}) == "bob"
+    with pytest.raises(CertificateRefusedError, match="its certificate is out of date since Jan  1 00:00:00 2026 GMT"):
+        tls.user_of({"subject": subject, "notAfter": "Jan  1 00:00:00 2026 GMT"})
 
 
 async def test_with_a_list_that_is_out_of_date_at_the_start_no_client_gets_in_until_there_is_a_new_one(

@@ -36,9 +36,11 @@ def run(
     port: str,
     deadline_s: float,
     on_line: Callable[[str], object] = lambda _line: None,
-    program: Sequence[str] = (sys.executable, "-m"),
+    program: Sequence[str] = (sys.executable, "-P", "-m"),
 ) -> str:
     """Runs a tool with these words, by default `python -m WORDS…`, and returns what it printed.
+
+    Python takes no module from the current folder, where another user may have put a `serial.py`.
 
     No secret may be in `words`: any user of the machine can read them.
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import typer
 
+from tools.cli.columns import printable
+
 STEP_PERCENT = 10
 
 
@@ -20,18 +22,18 @@ class Progress:
         self._name = ""
 
     def say(self, text: str) -> None:
-        """Prints a line."""
+        """Prints lines. What a board has said may be in them: a terminal gets nothing that it would obey."""
         self._clear()
         if self._is_silent:
             return
         for line in text.splitlines():
-            typer.echo(f"{time.monotonic() - self._began_s:6.1f} s  {line}")
+            typer.echo(f"{time.monotonic() - self._began_s:6.1f} s  {printable(line)}")
         sys.stdout.flush()
 
     def show(self, percent: float) -> None:
         """Shows how far the step has come, where there is a terminal."""
         if self._is_shown and self._name:
-            print(f"\r          {self._name}: {percent:3.0f} %", end="", file=sys.stderr, flush=True)
+            print(f"\r          {printable(self._name)}: {percent:3.0f} %", end="", file=sys.stderr, flush=True)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

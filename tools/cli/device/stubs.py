@@ -86,7 +86,7 @@ def _fill(folder: Path, wanted: list[str]) -> None:
         options = ["--no-deps", "--no-user", "--no-compile", "--no-input", "--disable-pip-version-check"]
         options += ["--quiet", "--retries", str(RETRIES), "--target", str(making)]
         done = subprocess.run(
-            [sys.executable, "-m", "pip", "install", *options, *wanted],
+            [sys.executable, "-P", "-m", "pip", "install", *options, *wanted],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

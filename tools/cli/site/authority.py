@@ -6,6 +6,7 @@ authority is: a list that nothing renews would keep a whole fleet out.
 """
 
 import ipaddress
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,8 @@ BEFORE = DAY  # how long before the moment at which it is made an authority is v
 SERIAL_BITS = 127  # positive, and at most 20 bytes [RFC 5280, 4.1.2.2]
 LATEST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+HOST = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*")
+HOST_SIZE_MAX = 253  # characters [RFC 1123, 2.1; RFC 1035, 2.3.4]
 NAME_SIZE_MAX = 64  # characters of a common name [RFC 5280, appendix A]
 
 
@@ -74,6 +77,7 @@ class Authority:
         self.ends = self._certificate.not_valid_after_utc
         """When it ends, and with it all that it has signed."""
         self._begins = self._certificate.not_valid_before_utc
+        self.serial = self._certificate.serial_number
         try:
             self._certificate.extensions.get_extension_for_class(x509.BasicConstraints)
         except x509.ExtensionNotFound as error:
@@ -212,6 +216,15 @@ def _builder(
 
 def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def is_host(host: str) -> bool:
+    """Whether a certificate can name this host: an IP address, or a host name, also one that begins with ``*.``."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return len(host) <= HOST_SIZE_MAX and HOST.fullmatch(host.removeprefix("*.")) is not None
+    return True
 
 
 def _host(host: str) -> x509.GeneralName:

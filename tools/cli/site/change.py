@@ -15,6 +15,7 @@ from tools.cli.site.errors import SiteError
 from tools.cli.site.given import CERTIFICATE_FILE, PASSWORD_FILE
 from tools.cli.site.keys import Key, is_encrypted, read_key
 from tools.cli.site.ledger import CERTIFICATE, ENDING, GATEWAY, GIVEN, PASSWORD, REVOKED, Kind, Line, SiteLedger
+from tools.cli.site.making import is_name
 from tools.cli.site.places import PUBLIC_MODE, Places, remove_whole
 from tools.cli.site.rules import without_block
 from tools.cli.utc import moment_of
@@ -70,7 +71,7 @@ class Change:
         if not ending:
             return
         still_open = {line.name for line in self.ledger.lines.values() if line.is_open}
-        for line in ending.values():
+        for line in (line for line in ending.values() if is_name(line.name)):  # a forged certificate may name a path
             folder = self.places.of(line)
             if line.name not in still_open:
                 self._take_rights(line.name)

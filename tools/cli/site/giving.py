@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gateway.auth.accounts import load_accounts, make_account, save_account
 from gateway.auth.scram import ITERATIONS_MIN
 from host.files import locked, read_file, read_password, replace_file
-from tools.cli.site.authority import new_serial
+from tools.cli.site.authority import is_host, new_serial
 from tools.cli.site.change import Change, now_ms
 from tools.cli.site.errors import NameTaken, SiteError
 from tools.cli.site.given import CERTIFICATE_FILE, KEY_FILE, PASSWORD_FILE
@@ -80,7 +80,7 @@ def _check(change: Change, wishes: Sequence[Wish]) -> None:
         if wish.name in names:
             raise SiteError(f"{wish.name!r} is named twice")
         names.add(wish.name)
-        if wish.kind == GATEWAY and not wish.hosts:
+        if wish.kind == GATEWAY and (not wish.hosts or not all(map(is_host, wish.hosts))):
             raise SiteError(f"{wish.name!r}: expected a host name or an address by which devices reach it")
         if (found := change.ledger.open_line(wish.name)) is not None:
             _check_again(wish, found[1])

@@ -3,11 +3,12 @@
 import os
 import re
 import shutil
+import stat
 from datetime import UTC, datetime
 from pathlib import Path
 
 from device.clock import EARLIEST_UNIX_MS
-from host.files import locked, sync_folder, write_new
+from host.files import LOCK_FILE, locked, sync_folder, write_new
 from tools.cli.site.authority import NAME_SIZE_MAX, Authority, make_authority
 from tools.cli.site.errors import SiteError
 from tools.cli.site.keys import key_pem, new_key
@@ -21,11 +22,16 @@ AUTHORITY_DAYS = 7300
 PASSPHRASE_SIZE_MIN = 8  # characters
 
 
+def is_name(name: str, most: int = NAME_SIZE_MAX) -> bool:
+    """Whether `check_name` takes a name."""
+    return NAME.fullmatch(name) is not None and len(name) <= most
+
+
 def check_name(name: str, most: int = NAME_SIZE_MAX) -> None:
     """Raises SiteError unless a device, a gateway or a site can have this name: it is a user, a client identifier, a
     level of topics and a folder.
     """
-    if not NAME.fullmatch(name) or len(name) > most:
+    if not is_name(name, most):
         raise SiteError(
             f"{name!r} cannot be a name: expected at most {most} letters, digits and -._ and a letter or digit first"
         )
@@ -55,16 +61,16 @@ def make_site(folder: Path, name: str, days: int = AUTHORITY_DAYS, passphrase: b
     if passphrase is not None and len(passphrase) < PASSPHRASE_SIZE_MIN:
         raise SiteError(f"expected a passphrase of at least {PASSPHRASE_SIZE_MIN} characters")
     folder = folder.resolve()
-    with locked(folder.parent):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            is_site = Places(folder).authority.exists()
-            raise SiteError(
-                f"{folder}: " + ("it is a site already" if is_site else "expected an empty folder, or none")
-            )
-        making = making_of(folder)
-        shutil.rmtree(making, ignore_errors=True)  # of a process that was killed
-        making.mkdir(mode=PRIVATE_FOLDER)
+    _check_free(folder)
+    making = making_of(folder)
+    making.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    about = making.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        raise SiteError(f"{making}: another user has made it; choose a folder in which others cannot write")
+    with locked(making):
         try:
+            _check_free(folder)  # another process may have made it meanwhile
+            _clear(making)  # of a process that was killed
             _fill(Places(making), name, days, passphrase)
             os.chmod(making, PUBLIC_FOLDER)
             making.rename(folder)
@@ -72,6 +78,22 @@ def make_site(folder: Path, name: str, days: int = AUTHORITY_DAYS, passphrase: b
             shutil.rmtree(making, ignore_errors=True)
             raise
         sync_folder(folder.parent)
+
+
+def _check_free(folder: Path) -> None:
+    """Raises SiteError if something is in a folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        is_site = Places(folder).authority.exists()
+        raise SiteError(f"{folder}: " + ("it is a site already" if is_site else "expected an empty folder, or none"))
+
+
+def _clear(folder: Path) -> None:
+    """Removes all from a folder but the file of its lock."""
+    for one in folder.iterdir():
+        if one.is_dir():
+            shutil.rmtree(one)
+        elif one.name != LOCK_FILE:
+            one.unlink()
 
 
 def _fill(places: Places, name: str, days: int, passphrase: bytes | None) -> None:

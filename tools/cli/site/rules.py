@@ -40,7 +40,7 @@ def block_of(name: str, rights: Rights) -> list[str]:
 
 def names_in(text: str) -> list[str]:
     """Returns the devices with a block."""
-    return [line.removeprefix(BEGINS) for line in text.splitlines() if line.startswith(BEGINS)]
+    return [line.removeprefix(BEGINS) for line in _lines(text) if line.startswith(BEGINS)]
 
 
 def with_blocks(text: str, blocks: Sequence[list[str]], path: Path) -> str:
@@ -58,10 +58,17 @@ def with_blocks(text: str, blocks: Sequence[list[str]], path: Path) -> str:
 
 def without_block(text: str, name: str, path: Path) -> str:
     """Returns a file's text without a device's block. Raises SiteError: the block's last line is gone."""
-    lines = text.splitlines()
+    whole, lines = text.split("\n"), _lines(text)
     while BEGINS + name in lines:
         first = lines.index(BEGINS + name)
         if ENDS + name not in lines[first:]:
             raise SiteError(f"{path}:{first + 1}: expected a line '{ENDS + name}' behind this one")
-        del lines[first : lines.index(ENDS + name, first) + 1]
-    return "".join(f"{line}\n" for line in lines)
+        block = slice(first, lines.index(ENDS + name, first) + 1)
+        del whole[block], lines[block]
+    text = "\n".join(whole)
+    return text if not text or text.endswith("\n") else text + "\n"
+
+
+def _lines(text: str) -> list[str]:
+    """Returns the lines as a gateway takes them apart. A line of an operator may have other line breaks in it."""
+    return [line.removesuffix("\r") for line in text.split("\n")]

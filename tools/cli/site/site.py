@@ -131,6 +131,8 @@ class Site:
         certificate = read_certificate(pem, file)
         if not self.authority.has_signed(certificate):
             raise SiteError(f"{file}: a certificate that is not of this site")
+        if certificate.serial_number == self.authority.serial:
+            raise SiteError(f"{file}: the certificate of the authority itself; without it no device could connect")
         with self._changing() as change:
             change.key.load()
             serial = f"{certificate.serial_number:x}"

@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from gateway.auth.accounts import load_accounts
+from host.files import LOCK_FILE
 from tests.house.repository import ROOT
 from tools.cli.paths import memory_folder
 from tools.cli.site.commands.looking import listed, strays
@@ -114,7 +115,8 @@ def faults(folder: Path, task: str) -> list[str]:
     for name in given:
         if site.find(name) is None:
             found.append(f"after: {name} is not found")
-    left = [str(path) for path in (*folder.rglob(".*"), *folder.parent.glob(".*"))]
+    hidden = (*folder.rglob(".*"), *folder.parent.glob(".*"))
+    left = [str(path) for path in hidden if path.name != LOCK_FILE]
     if left:
         found.append(f"after: {left} are left")
     if task == "revoke" and any(site.places.devices.iterdir()):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from host.files import LOCK_FILE
 from tests.support.full_disk import FullDisk
 
 HOLDFAST = (sys.executable, "-m", "tools.cli.main", "site")
@@ -20,7 +21,8 @@ def disk(tmp_path: Path) -> Iterator[FullDisk]:
 
 def hidden(disk: FullDisk) -> set[str]:
     """The files that are being made."""
-    return {path for path in disk.files() if "/." in path.removeprefix(str(disk.path))}
+    within = {path for path in disk.files() if "/." in path.removeprefix(str(disk.path))}
+    return {path for path in within if not path.endswith(LOCK_FILE)}
 
 
 @pytest.mark.parametrize("left", [8192, *(pytest.param(one, marks=pytest.mark.long) for one in (0, 40960, 69632))])

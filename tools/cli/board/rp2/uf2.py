@@ -78,6 +78,11 @@ def find_drive() -> Path | None:
     return None
 
 
+def _no_link(path: str, flags: int) -> int:
+    """Opens a file that is no symbolic link. A stick with the label of a board could lead to any file of the user's."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def copy_to_drive(firmware: Uf2, drive: Path) -> None:
     """Copies a firmware and waits until the drive is away, when the board starts it. Raises Refused, BoardError."""
     try:
@@ -88,7 +93,7 @@ def copy_to_drive(firmware: Uf2, drive: Path) -> None:
     if chip != firmware.chip:
         raise Refused(f"{firmware.path} is for {firmware.chip}, and the board at {drive} has an {chip}")
     try:
-        with (drive / "holdfast.uf2").open("wb") as file:
+        with open(drive / "holdfast.uf2", "wb", opener=_no_link) as file:
             file.write(firmware.content)
             file.flush()
             with suppress(OSError):  # the board may be gone as soon as it has all

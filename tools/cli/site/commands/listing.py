@@ -40,7 +40,7 @@ def _row(listed: Listed) -> tuple[str, ...]:
     line: Line = listed.line
     remarks = listed.problems if listed.has_files or not line.is_open else [*listed.problems, "its files are not here"]
     return (
-        line.name,
+        printable(line.name),
         line.kind,
         line.state,
         utc_of(line.given_ms),

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from host.files import read_file
+from tools.cli.columns import printable
 from tools.cli.failure import fail
 from tools.cli.site.commands.arguments import DEFAULT_FOLDER, PassphraseFd, SiteFolder, opened, shown
 
@@ -32,5 +33,5 @@ def revoke(
             ended = opened_site.revoke(names or [])
     for line in ended:
         number = f", serial number {line.serial}" if line.serial else ""
-        typer.echo(f"{line.name}: its {line.kind} is revoked{number}")
+        typer.echo(f"{printable(line.name)}: its {line.kind} is revoked{number}")
     typer.echo(f"gateways use {shown(opened_site.places.shared)} as it is now once they get SIGHUP")
