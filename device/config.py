@@ -74,6 +74,8 @@ class Config:
             raise ConfigError("journal is null, expected a path: readings_limit counts over all boots by it")
         if self.duty and self.restart_after_s:
             raise section.wrong("restart_after_s", self.restart_after_s, "none with duty, which starts anew each time")
+        if self.duty and self.field and self.field.improv:
+            raise ConfigError("field.improv is true, expected false with duty: a device that sleeps does not listen")
         if self.duty and not self.qos:
             raise section.wrong("qos", 0, "1 or 2 with duty: a sleep forgets what is not stored")
         if self.journal is not None and not self.qos:

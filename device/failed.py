@@ -9,6 +9,7 @@ import time
 PAUSE_SHORTEST_MS = 5_000  # after the first failure; each further failure doubles the pause
 DOUBLINGS_MAX = 7  # so the longest pause is some ten minutes
 UNKNOWN = 4  # number of failures to assume if the file cannot be written
+CTRL_C = 3
 SLICE_MS = 250  # during the pause the watchdog is fed this often
 TEXT_CHARACTERS_MAX = 200
 
@@ -23,6 +24,7 @@ def start_anew(board, failures_path: str, text: str, watchdog=None, device=None)
         text: what failed.
         watchdog, device: None if they were not made yet.
     """
+    let_interrupt(board)
     say = board.say if device is None else device.say
     pause_ms = 0
     text = f"failed: {text[:TEXT_CHARACTERS_MAX]}"
@@ -40,6 +42,17 @@ def start_anew(board, failures_path: str, text: str, watchdog=None, device=None)
             watchdog.feed()
         time.sleep(SLICE_MS / 1000)
     board.restart()
+
+
+def let_interrupt(board) -> None:
+    """Lets Ctrl-C stop a board, also one whose main.py has forbidden it (see `device.console_main`)."""
+    if board.RESTARTS:
+        try:
+            from micropython import kbd_intr
+
+            kbd_intr(CTRL_C)
+        except ImportError:  # a board that a test has on CPython
+            pass
 
 
 def pause(failures_path: str) -> tuple:

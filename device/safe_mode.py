@@ -4,6 +4,7 @@ import select
 
 from device.assembly import make_port
 from device.clock import Clock, earliest
+from device.failed import let_interrupt
 from device.mqtt import Session
 from device.mqtt.brokers import Brokers
 from device.mqtt.publisher import Publisher
@@ -53,6 +54,7 @@ def run(keys, text: str, board, longest_ms: int | None = None, watchdog=None) ->
         longest_ms: the time after which it returns; None: it never returns.
         watchdog: as in `device.device.Device`.
     """
+    let_interrupt(board)
     board.say(text)
     watchdog = watchdog or NoWatchdog()
     poller = select.poll()

@@ -8,12 +8,16 @@ LOG_BYTES_MIN, LOG_BYTES_MAX = 1024, 65_536
 
 
 class Field:
-    """What the device has for life in the field; each part is None if it has none."""
+    """What the device has for life in the field; each part is None if it has none.
+
+    `improv`: whether it is told its Wi-Fi over its console.
+    """
 
     def __init__(self, section) -> None:
         self.battery = _Battery(section.section("battery")) if section.has("battery") else None
         self.button = _Button(section.section("button")) if section.has("button") else None
         self.log_bytes = section.integer_or_none("log_bytes", LOG_BYTES_MIN, LOG_BYTES_MAX)
+        self.improv = section.truth("improv") if section.has("improv") else False
         section.end()
 
 

@@ -37,6 +37,11 @@ class Life:
     def is_on_trial(self) -> bool:
         return bool(self._move) and self._move[0].place.is_trial
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether a move is on trial, or will be from the next start on."""
+        return bool(self._move) and self._move[0].place.is_open
+
     def begin(self, device, watchdog):
         """Puts the networks and ports of a move into the configuration, once the store is open.
 
@@ -101,6 +106,22 @@ class Life:
         if answer is None and not self.is_on_trial:
             device.wants_restart = True
         return answer
+
+    def adopt(self, device, keys: dict) -> None:
+        """Makes `network`, `port` or both the device's own at once. Raises StoreError. Not while `is_moving`."""
+        from device import memory
+
+        if not self._move:
+            from device.field.move import make
+
+            self._move.append(make(device))
+        place = self._move[0].place
+        place.adopt(keys)
+        self._is_moved = True
+        if not place.is_pending:
+            self._move.clear()
+            del place
+            memory.leave("device.field.move", "device.field.place")
 
     def lines(self, device, after) -> dict:
         """Carries out the command `log`: returns the lines behind a number, as many as fit into an answer."""

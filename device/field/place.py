@@ -17,6 +17,8 @@ change or the one behind it:
     (nothing) --command--> trial --start--> trial, begun --confirmed--> own, ended ""  --answered--> own
         ^                    |                   +-- all else --> (own,) ended "why" --answered--> (own)
         +---- answered ------+-- no room to note that it has begun
+
+Networks that the device was told over its console (`device.field.setup`) become `own` at once: it has joined them.
 """
 
 import binascii
@@ -110,6 +112,17 @@ class Place:
             return False
         self.is_trial = False
         return True
+
+    def adopt(self, keys: dict) -> None:
+        """Makes keys the device's own at once, as they have proven themselves already. Raises StoreError.
+
+        Not while a trial is open.
+        """
+        own: dict = dict(self._state.get("own") or {})
+        own.update(keys)
+        state = self._state.copy()
+        state["base"], state["own"] = self._base, own
+        self._set(state)
 
     def fail(self, why: str) -> None:
         """The trial is over: the next start uses the old place. It does so even if there is no room to note why."""

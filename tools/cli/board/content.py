@@ -9,6 +9,13 @@ from device.config import Config
 from tools.cli.board.errors import Refused
 
 MAIN = b'import device.main\n\ndevice.main.main("device.json")\n'
+MAIN_OF_IMPROV = b"""import micropython
+
+micropython.kbd_intr(-1)  # a browser speaks to a board that starts, and its packets have the byte of Ctrl-C
+import device.console_main
+
+device.console_main.main("device.json")
+"""
 CONFIG, MARK = "device.json", "holdfast.json"
 OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
 
@@ -26,7 +33,8 @@ def board_files(config: Path, keys: Config, program: Mapping[str, bytes]) -> dic
         Refused: a file that the configuration names cannot be read.
     """
     files = {f"lib/{name}": content for name, content in program.items()}
-    files |= {"main.py": MAIN, CONFIG: config.read_bytes()}
+    is_told = keys.field is not None and keys.field.improv
+    files |= {"main.py": MAIN_OF_IMPROV if is_told else MAIN, CONFIG: config.read_bytes()}
     for name in named_files(keys):
         path = config.parent / name
         try:

@@ -25,7 +25,7 @@ FROZEN = "frozen"  # the folder of the manifest
 LIBRARY = Path("device/library.py")
 LIBRARY_NAME = "holdfast.py"  # what it is called on a board
 PROGRAM = "firmware"
-ENTRIES = ("device.main", "device.library")
+ENTRIES = ("device.main", "device.library", "device.console_main")
 GROUPS = {  # modules that are loaded together, so that one can stand for them
     PROGRAM: (
         "device.device",
@@ -160,7 +160,7 @@ def needed(board: Board) -> list[Path]:
     if board != Board.UNIX:
         foreign.add("device.sensors.host")
     sensors = [f"device.sensors.{path.stem}" for path in (source_root() / "device/sensors").glob("*.py")]
-    todo = ["device.main", "device.library", *sensors, *(f"flash_store.devices.{name}" for name in FLASHES[board])]
+    todo = [*ENTRIES, *sensors, *(f"flash_store.devices.{name}" for name in FLASHES[board])]
     found: set[Path] = set()
     while todo:
         module = todo.pop()
