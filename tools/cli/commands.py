@@ -63,7 +63,7 @@ torture all          | tools   | lab.torture.whole_way.command:whole_way | Break
 torture soak         | -       | lab.torture.device.soak                 | Send many messages through a device and watch its heap.
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
-device build         | tools   | cli.device.build                        | Compile the firmware for a board, ready for `mip install`.
+device build         | tools   | cli.web.command:build                   | Compile the firmware for a board, or make a page that writes it.
 device new           | flash   | cli.new.command                         | Write a device's configuration: asks for what it needs.
 device check-config  | -       | cli.device.check_config                 | Check a device's configuration before it goes on a board.
 device partitions    | tools   | cli.device.partitions                   | Write an ESP32's partition table with room for the store.
