@@ -89,6 +89,8 @@ def draft_of(source: ConfigSource) -> Draft:
     if config.store.path:
         config = msgspec.structs.replace(config, store=beside(folder, config.store, "path"))
     config = beside(folder, config, "accounts", "acl")
+    if config.metrics is not None:
+        config = msgspec.structs.replace(config, metrics=beside(folder, config.metrics, "firmware"))
     streams = [beside(folder, one, "path") for one in config.stream]
     config = msgspec.structs.replace(config, stream=streams)
     _check_streams(source, config, listeners)

@@ -283,6 +283,12 @@ class MetricsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     port: TcpPortNumber = 9883
     """The TCP port on 127.0.0.1; 0 chooses a free one."""
 
+    firmware: NonEmpty | None = None
+    """The folder that `holdfast device build --web` has written. The gateway serves it at `/firmware/` on this port,
+    for [a browser on this machine](../how-to/flash-in-the-browser.md) that writes a board. It has the passwords of the
+    device, and every user of this machine can read it there: remove the key afterwards. A relative path begins at the
+    configuration file's folder."""
+
 
 class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The limits of what clients may use: how many may connect, what clients that have not logged in may use, and what

@@ -18,12 +18,13 @@ _START_S = 60
 
 
 class Page:
-    """A page that is loaded. `errors` has the errors of the browser's console."""
+    """A page that is loaded. `errors` has the errors of the browser's console, `requests` all that it asked for."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
         self._numbers = count(1)
         self.errors: list[str] = []
+        self.requests: list[str] = []
 
     async def evaluate(self, script: str) -> Any:
         """Returns the value of an expression in the page."""
@@ -38,14 +39,16 @@ class Page:
             said = message.json()
             if said.get("method") == "Log.entryAdded":
                 self.errors.append(said["params"]["entry"]["text"])
+            if said.get("method") == "Network.requestWillBeSent":
+                self.requests.append(said["params"]["request"]["url"])
             if said.get("id") == number:
                 return said["result"]
         raise ConnectionError("the browser has ended")
 
 
 @asynccontextmanager
-async def open_page(file: Path, profile: Path) -> AsyncIterator[Page]:
-    """Opens a file in Chromium, by its DevTools protocol. Where there is none, the test is skipped, but not in CI."""
+async def open_page(place: Path | str, profile: Path) -> AsyncIterator[Page]:
+    """Opens a file or URL in Chromium, by its DevTools protocol. Without it the test is skipped, but not in CI."""
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         assert "CI" not in os.environ, "no Chromium is installed"
@@ -60,7 +63,9 @@ async def open_page(file: Path, profile: Path) -> AsyncIterator[Page]:
                 async with session.ws_connect(tab["webSocketDebuggerUrl"]) as socket:
                     page = Page(socket)
                     await page.call("Log.enable")
-                    await page.call("Page.navigate", url=file.absolute().as_uri())
+                    await page.call("Network.enable")
+                    url = place if isinstance(place, str) else place.absolute().as_uri()
+                    await page.call("Page.navigate", url=url)
                     loaded = "new Promise(done => document.readyState == 'complete' ? done() : onload = done)"
                     await page.evaluate(loaded)
                     yield page

@@ -171,6 +171,11 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
         if os.path.realpath(path.parent) not in served:
             text = f"{path.parent}: what is stored there waits until there is a [[stream]] for it, or path names it"
             warnings.append(("a stream's store is not used", text))
+    if config.metrics is not None and config.metrics.firmware is not None:
+        folder = config.metrics.firmware
+        what = "every user of this machine can read it at /firmware/, with the passwords of its device"
+        there = Path(folder, "manifest.json").is_file()
+        warnings.append(("firmware is served", f"{folder}: {what if there else 'there is no such page'}"))
     if not config.listener:
         warnings.append(("no client can connect", "there is no [[listener]]"))
     return warnings

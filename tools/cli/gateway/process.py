@@ -145,7 +145,8 @@ async def _watched(path: Path, configuration: Configuration, broker: Broker, rou
             from gateway.observe.metrics import Metrics
 
             metrics = Metrics(broker.counters, overview.state)
-            health = HealthServer(broker.config.metrics.port, metrics, overview.problems, overview.notes)
+            port, firmware = broker.config.metrics.port, broker.config.metrics.firmware
+            health = HealthServer(port, metrics, overview.problems, overview.notes, firmware)
             await health.open()
         yield
     finally:

@@ -116,6 +116,23 @@ def test_metrics_count_what_happens(tmp_path: Path) -> None:
         assert "holdfast_retained_messages 0.0" not in lines
 
 
+def test_a_folder_of_firmware_is_served_from_beside_the_configuration_and_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "web").mkdir()
+    for name, content in (("index.html", "page"), ("manifest.json", "{}")):
+        (tmp_path / "web" / name).write_text(content)
+    gateway = Watched(tmp_path)
+    gateway.path.write_text(gateway.path.read_text().replace("[metrics]", '[metrics]\nfirmware = "web"'))
+    with gateway.running():
+        assert gateway.get("/firmware/") == (200, "page")
+        assert gateway.get("/firmware/gateway.toml")[0] == 404
+        assert gateway.get("/healthz")[0] == 200
+        warning = next(line["reason"] for line in gateway.log() if line["event"] == "firmware is served")
+    assert warning.startswith(f"{tmp_path / 'web'}: every user of this machine can read it")
+    (tmp_path / "web/manifest.json").unlink()
+    done = check("gateway", "check-config", str(gateway.path))
+    assert done.returncode == 0 and "web: there is no such page" in done.stderr
+
+
 def test_a_metrics_port_in_use_ends_the_start_with_its_address(tmp_path: Path) -> None:
     gateway = Watched(tmp_path)
     with socket.create_server(("127.0.0.1", gateway.metrics_port)):
