@@ -20,7 +20,9 @@ CONFIG, MARK = "device.json", "holdfast.json"
 OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
 
 
-def board_files(config: Path, keys: Config, program: Mapping[str, bytes]) -> dict[str, bytes]:
+def board_files(
+    config: Path, keys: Config, program: Mapping[str, bytes], given: Mapping[str, bytes] | None = None
+) -> dict[str, bytes]:
     """Returns the content of each file by its path on the board: the firmware, the configuration, and the files of
     certificates and keys that `port` names, which lie beside it.
 
@@ -28,14 +30,19 @@ def board_files(config: Path, keys: Config, program: Mapping[str, bytes]) -> dic
         config: the file of the configuration.
         keys: what it says.
         program: the firmware's files by their paths in `/lib`.
+        given: files in place of some at the configuration, and of the configuration itself.
 
     Raises:
         Refused: a file that the configuration names cannot be read.
     """
     files = {f"lib/{name}": content for name, content in program.items()}
+    given = given or {}
     is_told = keys.field is not None and keys.field.improv
-    files |= {"main.py": MAIN_OF_IMPROV if is_told else MAIN, CONFIG: config.read_bytes()}
+    files |= {"main.py": MAIN_OF_IMPROV if is_told else MAIN, CONFIG: given.get(CONFIG) or config.read_bytes()}
     for name in named_files(keys):
+        if name in given:
+            files[name] = given[name]
+            continue
         path = config.parent / name
         try:
             files[name] = path.read_bytes()

@@ -13,12 +13,17 @@ STEP_PERCENT = 10
 
 
 class Progress:
-    """Prints a line for each step, and on a terminal how far it has come; nothing at all if it `is_silent`."""
+    """Prints a line for each step, and on a terminal how far it has come; nothing at all if it `is_silent`.
 
-    def __init__(self, is_silent: bool = False) -> None:
+    Args:
+        board: begins each line, where several boards are flashed at once; then there is no more than the lines.
+    """
+
+    def __init__(self, is_silent: bool = False, board: str = "") -> None:
         self._is_silent = is_silent
         self._began_s = time.monotonic()
-        self._is_shown = sys.stderr.isatty() and not is_silent
+        self._is_shown = sys.stderr.isatty() and not is_silent and not board
+        self._board = f"{board}: " if board else ""
         self._name = ""
 
     def say(self, text: str) -> None:
@@ -27,7 +32,7 @@ class Progress:
         if self._is_silent:
             return
         for line in text.splitlines():
-            typer.echo(f"{time.monotonic() - self._began_s:6.1f} s  {printable(line)}")
+            typer.echo(f"{time.monotonic() - self._began_s:6.1f} s  {self._board}{printable(line)}")
         sys.stdout.flush()
 
     def show(self, percent: float) -> None:

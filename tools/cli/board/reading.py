@@ -24,14 +24,25 @@ class FirstReading:
 
     Args:
         client_id: the device's, with which the names in its readings begin.
+        listens_as: the client identifier; None for any.
+        patience_s: how long a login that the gateway refuses is tried again: it may not have read its files yet.
 
     Raises:
         Refused: on entering, if the gateway cannot be reached, or refuses the login or the subscription.
     """
 
-    def __init__(self, server: Server, credentials: Credentials, topic: str, client_id: str) -> None:
+    def __init__(
+        self,
+        server: Server,
+        credentials: Credentials,
+        topic: str,
+        client_id: str,
+        listens_as: str | None = None,
+        patience_s: float = 0,
+    ) -> None:
         self._server, self._credentials, self._topic = server, credentials, topic
         self._name = client_id.encode()
+        self._listens_as, self._patience_s = listens_as, patience_s
         self._ready = threading.Event()
         self._came = threading.Event()
         self._since_s = float("inf")
@@ -42,7 +53,7 @@ class FirstReading:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        if not self._ready.wait(CONNECT_S):
+        if not self._ready.wait(CONNECT_S + self._patience_s):
             self._failure = f"it does not answer within {CONNECT_S:g} s"
         if self._failure:
             self._end()
@@ -79,19 +90,20 @@ class FirstReading:
         self._loop.close()
 
     async def _listen(self) -> None:
-        """Connects again when a connection ends, but not the first one."""
+        """Connects again when a connection ends, but not the first one after the time of patience."""
+        patient_until_s = time.monotonic() + self._patience_s
         while True:
             try:
                 await self._serve()
             except Exception as error:
-                if not self._ready.is_set():
+                if not self._ready.is_set() and time.monotonic() >= patient_until_s:
                     self._failure = str(error) or type(error).__name__
                     self._ready.set()
                     return
             await asyncio.sleep(AGAIN_S)
 
     async def _serve(self) -> None:
-        async with connected(self._server, self._credentials, NAME) as client:
+        async with connected(self._server, self._credentials, NAME, None, self._listens_as) as client:
             client.protocol.subscribe([(self._topic, 0)])
             while True:
                 match await client.event():

@@ -1,6 +1,7 @@
 """What the user gave to `holdfast flash`."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from device.config import Config
@@ -23,6 +24,9 @@ class Settings:
         discards: whether messages without an acknowledgement may be erased.
         replaces: whether another program, and files that are not ours, may be replaced.
         drive: the folder of an RP2's drive; None to look for it.
+        given: files in place of some that lie at the configuration, by their paths on the board. Some are secret.
+        claim: called with the board's number before its files are written. It raises Refused if they are for another
+            board.
     """
 
     port: str
@@ -35,3 +39,5 @@ class Settings:
     discards: bool = False
     replaces: bool = False
     drive: Path | None = None
+    given: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    claim: Callable[[str], object] = lambda _number: None

@@ -5,6 +5,7 @@ no key is without a line, and no line claims what is not there. What ends is ``e
 """
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from host.files import SECRET_MODE
 from tools.cli.site.errors import SiteError
 
 FILE, TABLE = "ledger.sqlite", "given"
+BOARD = re.compile(r"(?:^|; )board (\S+)$")  # at the end of a holder
 BEGUN: Final = "begun"
 GIVEN: Final = "given"
 ENDING: Final = "ending"
@@ -51,6 +53,12 @@ class Line(msgspec.Struct, frozen=True):
     def is_open(self) -> bool:
         """Whether it is given, or half given: its name is taken."""
         return self.state in (BEGUN, GIVEN)
+
+    @property
+    def board(self) -> str:
+        """The number of the board that has it, "" if that is not known."""
+        found = BOARD.search(self.holder)
+        return found[1] if found else ""
 
     @property
     def is_current(self) -> bool:

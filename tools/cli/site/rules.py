@@ -21,18 +21,28 @@ class Rights:
     """The topic filters that a device may publish to and receive; ``%u`` stands for its name."""
 
     publish: Sequence[str] = ("telemetry/%u/#", "status/%u")
-    subscribe: Sequence[str] = ("commands/%u/#", "telemetry/%u/session/+")
+    subscribe: Sequence[str] = ("commands/%u/#", "telemetry/%u", "telemetry/%u/session/+")
 
     @staticmethod
     def of_device(topic: str, status: str = "", commands: str = "") -> "Rights":
         """Returns what a device needs by the keys ``topic``, ``status`` and ``commands`` of its configuration."""
         publish = [f"{topic}/#", *([status] if status else [])]
-        return Rights(publish, [f"{topic}/session/+", *([commands] if commands else [])])
+        return Rights(publish, [topic, f"{topic}/session/+", *([commands] if commands else [])])
+
+
+def watcher_of(name: str) -> str:
+    """Returns the client identifier that waits for a device's first reading with the device's login; no device can
+    have it as its name.
+    """
+    return f"{name}:flash"
 
 
 def block_of(name: str, rights: Rights) -> list[str]:
-    """Returns the lines for one device: it may use its own name as client identifier and no other."""
-    rules = [f"allow {name} connect {name}", f"deny {name} connect *"]
+    """Returns the lines for one device: it may use its own name as client identifier and no other.
+
+    `holdfast flash` connects beside it, to see its first reading.
+    """
+    rules = [f"allow {name} connect {one}" for one in (name, watcher_of(name))] + [f"deny {name} connect *"]
     for action, filters in (("publish", rights.publish), ("subscribe", rights.subscribe)):
         rules += [f"allow {name} {action} {shlex.quote(one.replace('%u', name))}" for one in filters]
     return [BEGINS + name, *rules, ENDS + name]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from host.files import read_file
 from tools.cli.site.authority import Authority, common_name, read_certificate
 from tools.cli.site.change import Change, SiteKey, changing, now_ms
-from tools.cli.site.errors import SiteError
+from tools.cli.site.errors import NameTaken, SiteError
 from tools.cli.site.given import Given
 from tools.cli.site.giving import Wish, give_all
 from tools.cli.site.ledger import CERTIFICATE, ENDING, GIVEN, PASSWORD, Kind, Line, Lines, read_lines
@@ -97,6 +97,32 @@ class Site:
     def lines(self) -> Lines:
         """Returns the lines of the ledger. Raises HostError."""
         return read_lines(self.places.folder)
+
+    def hold(self, name: str, board: str) -> None:
+        """Notes the number of the board that gets what a name was given. What the ledger says of its holder stays.
+
+        Raises:
+            NameTaken: another board has it, or this board has what another name was given.
+            HostError, OSError: it cannot be noted.
+        """
+        with self._changing() as change:
+            for line in change.ledger.lines.values():
+                if line.is_open and line.board == board and line.name != name:
+                    raise NameTaken(
+                        f"this board, {board}, has what {line.name!r} was given; "
+                        f"`holdfast site revoke {line.name}` ends that"
+                    )
+            found = change.ledger.open_line(name)
+            if found is None:
+                raise SiteError(f"{name!r} has nothing of this site any more")
+            key, line = found
+            if line.board and line.board != board:
+                raise NameTaken(
+                    f"{name!r} was given to another board, {line.board}; `holdfast site revoke {name}` ends that"
+                )
+            if not line.board:
+                holder = f"{line.holder}; board {board}" if line.holder else f"board {board}"
+                change.ledger.change({key: replace(line, holder=holder)})
 
     def revoke(self, names: Sequence[str]) -> list[Line]:
         """Ends what names were given: at the revocation list, the accounts and the access rules. Their keys are

@@ -37,7 +37,7 @@ class SiteGateway(Watched):
     def serving(self) -> Iterator["SiteGateway"]:
         """Runs it."""
         with self.running() as process:
-            self._signal = process.signal
+            self._signal, self.pid = process.signal, process.pid
             yield self
 
     def read_again(self) -> None:

@@ -18,6 +18,7 @@ WAIT_PER_MIB_S = 90.0  # for erases and programs of the chip at their worst
 BITS_PER_BYTE = 10
 SIZE_UNITS = {"KB": KIB, "MB": MIB}
 CHIP = re.compile(r"Chip type:\s+(ESP[0-9A-Z-]+)")
+MAC = re.compile(r"MAC:\s+((?:[0-9a-f]{2}:){5}[0-9a-f]{2})")
 SIZE = re.compile(r"Detected flash size:\s+(\d+)(KB|MB)")
 MATCHED, DIFFERED = "Verification successful", "Verification failed (digest mismatch)"
 WRITTEN = re.compile(r"Writing at 0x[0-9a-f]+.*?([0-9.]+)%")
@@ -28,10 +29,11 @@ Piece = tuple[int, bytes]  # an address on the flash, and the bytes that belong 
 
 @dataclass(frozen=True)
 class Chip:
-    """What a board's loader says: the kind, as `ESP32` or `ESP32-S3`, and the bytes of its flash."""
+    """What a board's loader says: the kind, as `ESP32` or `ESP32-S3`, the bytes of its flash, and its MAC address."""
 
     title: str
     flash_size: int
+    mac: str = ""
 
 
 class Loader:
@@ -54,10 +56,10 @@ class Loader:
     def look(self) -> Chip:
         """Asks for the chip and the size of its flash."""
         output = self._run(["flash-id"], 0)
-        chip, size = CHIP.search(output), SIZE.search(output)
-        if chip is None or size is None:
+        chip, size, mac = CHIP.search(output), SIZE.search(output), MAC.search(output)
+        if chip is None or size is None or mac is None:
             raise BoardError(f"{self._port}: esptool does not say what chip and what flash this board has")
-        return Chip(_family(chip[1]), int(size[1]) * SIZE_UNITS[size[2]])
+        return Chip(_family(chip[1]), int(size[1]) * SIZE_UNITS[size[2]], mac[1])
 
     def read(self, address: int, size: int) -> bytes:
         """Reads bytes of the flash."""

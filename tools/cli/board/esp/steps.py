@@ -66,9 +66,10 @@ class Esp32:
             compiling = pool.submit(compiled)
             with progress.step("looked at the board"):
                 look = self._look()
-            files = board_files(settings.config, settings.keys, compiling.result())
+            files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
         progress.say(_describe(look))
         self._check(look, firmware)
+        settings.claim(look.chip.mac)
         layout = choose_layout(look.chip, firmware, look.table, settings.keys)
         pieces = [*(firmware.pieces() if firmware else []), *layout.table_pieces()]
         image = image_pieces(make_image(files, len(layout.files)), layout.files.start)

@@ -32,6 +32,10 @@ BLANK = b"\xff"
 LAST = ("main.py", MARK)  # before these are there, the board starts nothing
 PORT_S, LOOK_AGAIN_S = 30.0, 0.1
 PICOTOOL_S = 120.0
+NUMBER = """
+import binascii, json, machine
+print("holdfast:" + json.dumps(str(binascii.hexlify(machine.unique_id()), "ascii")))
+"""
 HASHES = """
 import hashlib, json, os, binascii
 r = {}
@@ -96,9 +100,10 @@ class Rp2:
         with ThreadPoolExecutor(1) as pool:
             compiling = pool.submit(compiled)
             answer = self._micropython(firmware)
-            files = board_files(settings.config, settings.keys, compiling.result())
+            files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
         self._check(answer)
         check_heap(answer)
+        settings.claim(self._console.value(NUMBER))
         region = self._look(answer)
         if region is not None:
             self._keep_messages(region, answer)

@@ -4,7 +4,7 @@ Addresses and values are those of the technical reference manuals (chapters "eFu
 "Low-Power Management") of the chips.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MAGIC_REGISTER = 0x4000_1000  # a word of the ROM that differs from chip to chip
 ESP32_MAGIC = 0x00F0_1D83
@@ -50,6 +50,12 @@ class Chip:
 def _mac_words(mac: bytes) -> tuple[int, int]:
     """The address as the eFuses have it: the last four bytes, and the first two."""
     return int.from_bytes(mac[2:], "big"), int.from_bytes(mac[:2], "big")
+
+
+def with_mac(chip: Chip, mac: bytes) -> Chip:
+    """Returns the same chip with another MAC address."""
+    words = dict(zip(_mac_words(MAC), _mac_words(mac), strict=True))
+    return replace(chip, registers={at: words.get(word, word) for at, word in chip.registers.items()})
 
 
 _LOW, _HIGH = _mac_words(MAC)
