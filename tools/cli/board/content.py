@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from device.config import Config
@@ -18,6 +19,13 @@ device.console_main.main("device.json")
 """
 CONFIG, MARK = "device.json", "holdfast.json"
 OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
+COMPILING = threading.Lock()  # on Python 3.11 two threads that parse at once fail (python/cpython, issue 106905)
+
+
+def compiled_alone(compiled: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
+    """Calls a function that compiles the firmware, while no other thread does."""
+    with COMPILING:
+        return compiled()
 
 
 def board_files(

@@ -10,7 +10,7 @@ from esp_idf_defs.partitions import APP_TYPE, DATA_TYPE, PARTITION_TABLE_OFFSET,
 from flash_store.devices.esp32 import SUBTYPE_UNDEFINED
 from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console, check_heap
-from tools.cli.board.content import board_files, named_files
+from tools.cli.board.content import board_files, compiled_alone, named_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.esp.firmware import (
     HEAD_BYTES as PROGRAM_HEAD_BYTES,
@@ -63,7 +63,7 @@ class Esp32:
         settings, progress = self._settings, self._progress
         firmware = None if settings.micropython is None else read_firmware(settings.micropython)
         with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(compiled)
+            compiling = pool.submit(compiled_alone, compiled)
             with progress.step("looked at the board"):
                 look = self._look()
             files = board_files(settings.config, settings.keys, compiling.result(), settings.given)

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console, check_heap
-from tools.cli.board.content import CONFIG, MARK, board_files
+from tools.cli.board.content import CONFIG, MARK, board_files, compiled_alone
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.process import run
 from tools.cli.board.progress import Progress
@@ -98,7 +98,7 @@ class Rp2:
             raise Refused("\n".join(f"{settings.config}: {text}" for text in wrong))
         firmware = None if settings.micropython is None else read_uf2(settings.micropython)
         with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(compiled)
+            compiling = pool.submit(compiled_alone, compiled)
             answer = self._micropython(firmware)
             files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
         self._check(answer)
