@@ -77,7 +77,7 @@ def test_boards_of_the_page_deliver_after_its_one_command(
     finally:
         gateway.stop()
     assert "3 of 3 boards are ready" in told
-    assert told.count("first reading: ") == 3
+    assert told.count("first reading: [") == 3
 
 
 def test_configurations_of_the_page_are_written_from_its_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
