@@ -42,7 +42,10 @@ class LocalStorage:
     def lock(self, name: str) -> bool:
         self._check_mounted()
         self.place.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A user who can open the file for reading could lock it, and keep it.
+        self._lock = os.open(self.place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.fstat(self._lock).st_uid == os.geteuid():
+            os.fchmod(self._lock, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -37,6 +37,8 @@ def clone(tmp_path: Path) -> Path:
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A clone whose set-up was killed, and the lines that it said before. Later tests leave the clone set up."""
     clone = copied(tmp_path_factory.mktemp("set up by two"))
+    for module in ("ensurepip", "fcntl", "pip", "venv"):  # of another user, in the folder where the command is run
+        (clone.parent / f"{module}.py").write_text("raise SystemExit('a module of the current folder')\n")
     process = start(clone, "query", "--help")
     assert process.stderr is not None
     said = [process.stderr.readline() for _ in range(3)]
@@ -63,7 +65,12 @@ def set_up(interrupted: tuple[Path, list[str]], tmp_path_factory: pytest.TempPat
     without_ensurepip = environment(PYTHONPATH=str(modules))
     ours, theirs = pty.openpty()
     first = subprocess.Popen(
-        [clone / "holdfast", "--version"], env=without_ensurepip, stderr=theirs, stdout=theirs, text=True
+        [clone / "holdfast", "--version"],
+        cwd=clone.parent,
+        env=without_ensurepip,
+        stderr=theirs,
+        stdout=theirs,
+        text=True,
     )
     os.close(theirs)
     said = os.read(ours, 4096)  # it has the lock

@@ -17,6 +17,14 @@ def visible(landing: Path) -> list[str]:
     return sorted(path.name for path in landing.iterdir() if not path.name.startswith("."))
 
 
+def test_a_lock_is_closed_to_other_users(tmp_path: Path) -> None:
+    """A user who can open a file for reading can lock it, and so keep every lander or job out."""
+    (tmp_path / ".new.lock").touch(0o644)  # as a release before has made it
+    for name in ("new", "other"):
+        with closing(LandingFolder(tmp_path, name, 1)):
+            assert (tmp_path / f".{name}.lock").stat().st_mode & 0o777 == 0o600
+
+
 def test_landed_rows_read_back_as_they_were(landing: Path) -> None:
     rows = [
         row(1),

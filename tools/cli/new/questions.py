@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import typer
 
+from tools.cli.columns import printable
 from tools.cli.new.answers import AnswerError, Missing
 
 T = TypeVar("T")
@@ -61,12 +62,12 @@ class Questions:
 
     def agrees(self, question: str) -> bool:
         """Whether the person says yes; without a person it is yes."""
-        return not self.has_person or input(f"{question} [Y/n]: ").strip().lower() in ("", "y", "yes")
+        return not self.has_person or input(f"{printable(question)} [Y/n]: ").strip().lower() in ("", "y", "yes")
 
     def choice(self, options: Sequence[str], question: str) -> int | None:
         """Shows options, and returns which one is taken; None if the person wants to type another answer."""
         for number, option in enumerate(options, 1):
-            typer.echo(f"  {number}  {option}")
+            typer.echo(f"  {number}  {printable(option)}")
         while True:
             told = input(f"{question} [1]: ").strip() or "1"
             if told == "0":
