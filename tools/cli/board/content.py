@@ -51,12 +51,17 @@ def board_files(
         if name in given:
             files[name] = given[name]
             continue
-        path = config.parent / name
-        try:
-            files[name] = path.read_bytes()
-        except OSError as error:
-            raise Refused(f"{config} names the file {name}, and {path} cannot be read: {error.strerror}") from error
+        files[name] = named_file(config, name)
     return {**files, MARK: _mark(files)}
+
+
+def named_file(config: Path, name: str) -> bytes:
+    """Returns the content of a file that the configuration names. Raises Refused: it cannot be read."""
+    path = config.parent / name
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Refused(f"{config} names the file {name}, and {path} cannot be read: {error.strerror}") from error
 
 
 def named_files(keys: Config) -> list[str]:

@@ -205,6 +205,25 @@ def test_a_pattern_needs_the_place_of_the_name(tmp_path: Path, micropython: Micr
     assert 'client_id is "garage", expected "%u"' in made.flash().stderr
 
 
+def test_two_boards_with_one_key_are_refused(tmp_path: Path, micropython: MicroPython) -> None:
+    made = hub(tmp_path, micropython, 2)
+    port = {"kind": "tls", "host": "localhost", "ca": "ca.pem", "certificate": "own.pem", "key": "key.pem"}
+    (tmp_path / "device.json").write_text(json.dumps(PATTERN | {"port": port}))
+    words = ["flash", "esp32", "--no-wait", "--from", str(made.table), "--config", str(tmp_path / "device.json")]
+    done = holdfast(*words)
+    assert (done.exit_code, f"{made.table}:2: " in done.stderr, "ca.pem cannot be read" in done.stderr) == (
+        2,
+        True,
+        True,
+    )
+    for name in ("ca.pem", "own.pem", "key.pem"):
+        (tmp_path / name).write_text(name)
+    done = holdfast(*words)
+    assert done.exit_code == 2
+    assert f"{made.table}:3: {tmp_path / 'key.pem'} is the key of garage-1 too, expected a key for each" in done.stderr
+    assert not Path(f"{made.table}.boards").exists()
+
+
 def test_a_port_or_a_table_is_needed_and_an_rp2_needs_its_port(tmp_path: Path) -> None:
     table = tmp_path / "boards.csv"
     table.write_text("name\na\n")

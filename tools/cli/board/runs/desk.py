@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from host.credentials import Credentials
 from host.errors import HostError
-from tools.cli.board.content import CONFIG
+from tools.cli.board.content import CONFIG, named_file, named_files
 from tools.cli.board.errors import Refused
 from tools.cli.board.login import device_gateway
 from tools.cli.board.runs.order import Draft, Order, read_draft
@@ -47,7 +47,9 @@ class Desk:
             HostError, OSError: the site, or one of its files, cannot be used.
         """
         if self._provision is None:
-            return _all(self._order, drafts, places)
+            made = _all(self._order, drafts, places)
+            _check_keys(made, places)
+            return made
         _all(self._provision.check, drafts, places)
         orders = []
         for draft, one in zip(drafts, self._provision.give(drafts), strict=True):
@@ -63,12 +65,29 @@ class Desk:
 
     def _order(self, draft: Draft) -> Order:
         keys = draft.checked()
+        for name in named_files(keys):
+            named_file(draft.path, name)
         own = device_gateway(draft.path, keys)
         if self._waits and own is None:
             raise Refused(f"{draft.path}: no port leads over a network, so no reading can be awaited: add --no-wait")
         login = self._login or (own[1] if own else Credentials())
         settings = self._settings(config=draft.path, keys=keys, login=login, given={CONFIG: draft.content})
         return Order(settings, own[0] if own and self._waits else None, login)
+
+
+def _check_keys(orders: Sequence[Order], places: Sequence[str]) -> None:
+    """Raises Refused if two boards would get the same private key."""
+    seen: dict[bytes, str] = {}
+    for order, place in zip(orders, places, strict=True):
+        for port in order.settings.keys.ports:
+            if name := getattr(port, "key", None):
+                key = named_file(order.settings.config, name.lstrip("/"))
+                other = seen.setdefault(key, order.name)
+                if other != order.name:
+                    path = order.settings.config.parent / name.lstrip("/")
+                    raise Refused(
+                        f"{place}: {path} is the key of {other} too, expected a key for each board: --site gives them"
+                    )
 
 
 def drafts_of(rows: Sequence[Row], config: Path) -> list[Draft]:
