@@ -3,7 +3,7 @@
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from device.config import Config
@@ -18,6 +18,7 @@ import device.console_main
 device.console_main.main("device.json")
 """
 CONFIG, MARK = "device.json", "holdfast.json"
+MODULES = (".py", ".mpy")
 OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
 COMPILING = threading.Lock()  # on Python 3.11 two threads that parse at once fail (python/cpython, issue 106905)
 
@@ -62,6 +63,26 @@ def named_file(config: Path, name: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise Refused(f"{config} names the file {name}, and {path} cannot be read: {error.strerror}") from error
+
+
+def stale_files(there: Iterable[str], wanted: Iterable[str]) -> list[str]:
+    """Which files on a board are modules of an earlier firmware, or of one that was copied by hand.
+
+    MicroPython would load such a one in place of ours: it takes `main.py` before `main.mpy`, a folder before a file,
+    and the root before `/lib`.
+
+    Args:
+        there: the paths of the files on the board.
+        wanted: the paths that belong there.
+    """
+    keep = set(wanted)
+    ours = {_package_of(name) for name in keep if name.startswith("lib/")}
+    return sorted(name for name in there if name not in keep and name.endswith(MODULES) and _package_of(name) in ours)
+
+
+def _package_of(name: str) -> str:
+    top = name.removeprefix("lib/").partition("/")[0]
+    return top.removesuffix(MODULES[0]).removesuffix(MODULES[1])
 
 
 def named_files(keys: Config) -> list[str]:

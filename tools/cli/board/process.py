@@ -14,8 +14,9 @@ WIDTH = 400  # columns, so that no line is broken
 ENDS = re.compile(rb"[\r\n]")
 LINES_TOLD = 3
 FRAME = " \t.═╭╮╰╯─│"
+MAY_BE = "the port is busy or doesn't exist"  # esptool says it of every port that it cannot open
 NO_PORT = ("could not open", "no such file or directory", "no device found", "failed to access")
-IN_USE = ("busy", "in use", "could not exclusively lock", "resource temporarily unavailable")
+IN_USE = ("resource busy", "in use", "could not exclusively lock", "resource temporarily unavailable")
 
 
 class ToolFailed(BoardError):
@@ -100,8 +101,13 @@ def _read(process: "subprocess.Popen[bytes]", on_line: Callable[[str], object]) 
 
 
 def _failure(tool: str, port: str, output: str) -> ToolFailed | Refused:
-    lower = output.lower()
+    lower = output.lower().replace(MAY_BE, "")
     if any(text in lower for text in NO_PORT):
+        if "permission denied" in lower or (os.path.exists(port) and not os.access(port, os.R_OK | os.W_OK)):
+            return Refused(
+                f"{port}: you may not use this port. On Linux, `sudo usermod -a -G dialout $USER` gives your user the "
+                "right; then log in again"
+            )
         if any(text in lower for text in IN_USE) and (os.path.exists(port) or "://" in port):
             return Refused(f"{port}: another program uses this port, such as a terminal; close it and try again")
         if not os.path.exists(port) and "://" not in port:

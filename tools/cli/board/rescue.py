@@ -8,6 +8,7 @@ from device.mqtt.publisher import content_type
 from host.credentials import Credentials
 from host.server import Server
 from tools.cli.board.errors import BoardError
+from tools.cli.board.stores import Region
 from tools.cli.client import Refused, connected
 from tools.cli.flash.store import Store
 from wire.errors import WireError
@@ -23,6 +24,19 @@ def origin_of(store: Store, default: str) -> str:
     """The client identifier under which a store's device has sent its messages, noted in the store."""
     noted = store.settings.get(NAME_KEY)
     return noted.value.decode(errors="replace") if noted else default
+
+
+def name_note(region: Region, client_id: str) -> str:
+    """What follows if the messages that stay in a store are another device's than the configured one's; else ""."""
+    if region.store is None or not region.unacknowledged:
+        return ""
+    origin = origin_of(region.store, client_id)
+    if origin == client_id:
+        return ""
+    return (
+        f"they are {origin}'s: the board calls itself {origin} until they are sent, with the login of {client_id}. "
+        "A gateway with access rules for each device refuses that; --rescue URL sends them first"
+    )
 
 
 def rescue(

@@ -53,7 +53,7 @@ def check_config(
         typer.echo("and can be moved: a confirmed move counts in place of network and port, until they change here")
     if board:
         typer.echo(f"and stores on {_store_of(found, board)}")
-        for text in _warnings(found, board):
+        for text in warnings(found, board):
             typer.echo(f"warning: {text}")
 
 
@@ -83,7 +83,7 @@ def _refusals(config: Config, board: Board) -> Iterator[str]:
         yield f"duty is an object, expected none: {board} keeps nothing through a sleep"
 
 
-def _warnings(config: Config, board: Board) -> Iterator[str]:
+def warnings(config: Config, board: Board) -> Iterator[str]:
     """What the firmware accepts although it does not do what the user expects."""
     kinds = {port.kind for port in config.ports}
     if kinds != {"uart"} and not config.networks:

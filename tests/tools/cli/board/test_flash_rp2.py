@@ -145,6 +145,30 @@ def test_another_main_is_replaced_only_when_asked(tmp_path: Path, micropython: M
         made.board.wait_printed(b"garage-1: boot 1,")
 
 
+def test_modules_of_an_earlier_firmware_are_removed(tmp_path: Path, micropython: MicroPython) -> None:
+    with bench(tmp_path, micropython) as made:
+        assert made.flash("--no-wait", "--micropython", str(made.micropython)).exit_code == 0
+        made.board.wait_printed(b"garage-1: boot 1,")
+        earlier = "import os; os.mkdir('lib/device/clock'); open('lib/device/clock/__init__.py', 'w').write('1/0')"
+        mpremote(made.board.port, "exec", earlier + "; open('lib/device/main.py', 'w').write('print(1)')")
+        mpremote(made.board.port, "exec", "open('lib/own.py', 'w').write('own = 1')")
+        done = made.flash("--no-wait")
+        removed = "modules of another firmware are removed: lib/device/clock/__init__.py, lib/device/main.py"
+        assert (done.exit_code, removed in done.output) == (0, True), done.output
+        made.board.wait_printed(b"garage-1: boot 2,")
+        left = mpremote(made.board.port, "exec", "import os; print(os.listdir('lib'), os.listdir('lib/device'))").stdout
+        assert "'own.py'" in left and "'main.py'" not in left and "'clock'" not in left
+
+
+def test_modules_of_an_unknown_program_are_removed_only_when_asked(tmp_path: Path, micropython: MicroPython) -> None:
+    with bench(tmp_path, micropython) as made:
+        (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
+        made.board.wait_printed(b">>> ")
+        mpremote(made.board.port, "exec", "open('wire.py', 'w').write('print(1)')")
+        done = made.flash("--no-wait")
+        assert (done.exit_code, "in place of Holdfast's: wire.py. --replace" in done.stderr) == (2, True), done.output
+
+
 def test_board_that_prints_without_end_is_interrupted(tmp_path: Path, micropython: MicroPython) -> None:
     with bench(tmp_path, micropython) as made:
         (made.board.drive / "m.uf2").write_bytes(FIRMWARE)

@@ -28,12 +28,12 @@ from tools.cli.board.esp.loader import Chip, Loader, Piece
 from tools.cli.board.esp.plan import Found, Plan, Wanted, make_plan
 from tools.cli.board.esp.root import names_in_root
 from tools.cli.board.progress import Progress
-from tools.cli.board.rescue import origin_of, rescue
+from tools.cli.board.rescue import name_note, origin_of, rescue
 from tools.cli.board.settings import Settings
 from tools.cli.board.stores import SECTOR_BYTES, Region, find_stores, look_into
 from tools.cli.device.build import Board, compile_program
 from tools.cli.device.check_config import Board as Kind
-from tools.cli.device.check_config import refusals
+from tools.cli.device.check_config import refusals, warnings
 
 CHUNK_BYTES = 64 * 1024
 BLANK = b"\xff"
@@ -87,6 +87,9 @@ class Esp32:
         plan = make_plan(found, wanted)
         for text in plan.says:
             progress.say(text)
+        for region in found.regions:
+            if region.area == layout.store and not (settings.rescue or settings.discards):
+                progress.say(name_note(region, settings.keys.client_id))
         self._keep_messages(plan, layout.files)
         self._write(plan, firmware, layout.files.start)
         if not plan.written and not plan.image:
@@ -116,6 +119,8 @@ class Esp32:
         wrong = refusals(self._settings.keys, kind) if kind is not None else []
         if wrong:
             raise Refused("\n".join(f"{self._settings.config}: {text}" for text in wrong))
+        for text in warnings(self._settings.keys, kind) if kind is not None else ():
+            self._progress.say(f"warning: {text}")
         if firmware is None and look.program != MICROPYTHON:
             raise Refused(
                 f"{self._settings.port}: the board has no MicroPython; give its .bin file for an {look.chip.title} "

@@ -5,7 +5,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -13,17 +13,17 @@ from zlib import crc32
 
 from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console, check_heap
-from tools.cli.board.content import CONFIG, MARK, board_files, compiled_alone
+from tools.cli.board.content import CONFIG, MARK, board_files, compiled_alone, stale_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.process import run
 from tools.cli.board.progress import Progress
-from tools.cli.board.rescue import origin_of, rescue
+from tools.cli.board.rescue import name_note, origin_of, rescue
 from tools.cli.board.rp2.uf2 import Uf2, copy_to_drive, find_drive, read_uf2
 from tools.cli.board.settings import Settings
 from tools.cli.board.stores import SECTOR_BYTES, Region, look_into
 from tools.cli.device.build import Board, compile_program
 from tools.cli.device.check_config import Board as Kind
-from tools.cli.device.check_config import refusals
+from tools.cli.device.check_config import refusals, warnings
 
 STORAGE = "storage"
 READ_TRIES = 5
@@ -82,6 +82,18 @@ for name in ("main.py", "holdfast.json"):
         pass
 print("holdfast:1")
 """
+REMOVE = """
+import os
+for name in {names}:
+    os.remove(name)
+    while "/" in name:
+        name = name.rsplit("/", 1)[0]
+        try:
+            os.rmdir(name)
+        except OSError:
+            break
+print("holdfast:1")
+"""
 
 
 class Rp2:
@@ -96,6 +108,8 @@ class Rp2:
         settings, progress = self._settings, self._progress
         if wrong := refusals(settings.keys, Kind.RP2):
             raise Refused("\n".join(f"{settings.config}: {text}" for text in wrong))
+        for text in warnings(settings.keys, Kind.RP2):
+            progress.say(f"warning: {text}")
         firmware = None if settings.micropython is None else read_uf2(settings.micropython)
         with ThreadPoolExecutor(1) as pool:
             compiling = pool.submit(compiled_alone, compiled)
@@ -110,12 +124,21 @@ class Rp2:
         with progress.step("looked at the board's files"):
             there = self._console.value(HASHES)
         missing = {name: content for name, content in files.items() if there.get(name) != _hash(content)}
-        if not missing:
+        stale = stale_files(there, files)
+        if stale and not (settings.replaces or MARK in answer.names or CONFIG in answer.names):
+            raise Refused(
+                f"the board has modules that it would load in place of Holdfast's: {', '.join(stale)}. --replace "
+                "removes them"
+            )
+        if not missing and not stale:
             progress.say("the board has all of it already")
             return
         size = sum(len(content) for content in missing.values())
+        if stale:
+            progress.say(f"modules of another firmware are removed: {', '.join(stale)}")
         with progress.step(f"wrote {len(missing)} files, {size // 1024} KiB"):
             self._stop()
+            self._remove(stale)
             self._copy(
                 {name: content for name, content in files.items() if name in missing or name in ("main.py", MARK)}
             )
@@ -238,6 +261,7 @@ class Rp2:
             )
         if not (settings.discards or settings.rescue):
             progress.say(f"the store stays: {region.unacknowledged} messages without an acknowledgement")
+            progress.say(name_note(region, settings.keys.client_id))
             return
         self._stop()
         region = self._look(answer) or region  # the firmware may have made more messages
@@ -256,6 +280,11 @@ class Rp2:
         self._console.value(STOP)
         self._console.run("reset")
         self._await_port()
+
+    def _remove(self, names: Sequence[str]) -> None:
+        """Removes files of the board."""
+        if names:
+            self._console.value(REMOVE.format(names=list(names)))
 
     def _copy(self, files: Mapping[str, bytes]) -> None:
         """Copies files, `main.py` and the mark last: before, the board starts nothing."""

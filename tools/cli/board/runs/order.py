@@ -13,10 +13,12 @@ from host.credentials import Credentials
 from host.server import Server
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.esp.steps import Esp32
+from tools.cli.board.hold import held
 from tools.cli.board.progress import Progress
 from tools.cli.board.reading import FirstReading
 from tools.cli.board.rp2.steps import Rp2
 from tools.cli.board.settings import Settings
+from tools.cli.board.tools import check_tools
 from tools.cli.columns import printable
 
 SHOWN_BYTES = 200
@@ -114,9 +116,12 @@ def carry_out(order: Order, family: Family, progress: Progress, wait_s: float) -
     Raises:
         Refused: nothing was written, or only MicroPython.
         BoardError: something went wrong at the board.
+        ModuleNotFoundError: a tool is not installed.
     """
     settings, server = order.settings, order.server
+    check_tools()
     with ExitStack() as stack:
+        stack.enter_context(held(settings.port))
         awaited = None
         if server is not None:
             listener = FirstReading(
@@ -129,13 +134,18 @@ def carry_out(order: Order, family: Family, progress: Progress, wait_s: float) -
             awaited.begin()
         run.start()
         if awaited is not None:
-            _wait(awaited, progress, wait_s, server)
+            _wait(awaited, progress, wait_s, order)
 
 
-def _wait(awaited: FirstReading, progress: Progress, seconds: float, server: Server | None) -> None:
+def _wait(awaited: FirstReading, progress: Progress, seconds: float, order: Order) -> None:
     with progress.step("waited for the first reading"):
         payload = awaited.wait(seconds)
     if payload is None:
-        raise BoardError(f"no reading came to {server} within {seconds:g} s")
+        settings = order.settings
+        moved = "; a board that a command has moved sends to its new place" if settings.keys.commands else ""
+        raise BoardError(
+            f"no reading came to {order.server} within {seconds:g} s. `mpremote connect {settings.port}` shows what the "
+            f"board says, and docs/how-to/first-board.md what to check then{moved}"
+        )
     text = payload[:SHOWN_BYTES].decode(errors="replace") if payload[:1] == b"[" else f"{len(payload)} bytes"
     progress.say(f"first reading: {printable(text)}")
