@@ -83,7 +83,12 @@ class Validity(NamedTuple):
     ends: datetime
 
     def problem(self, now: datetime) -> str:
-        """Returns that it is out of date, "" if it is not."""
+        """Returns that it is out of date, or not valid yet, "" if it is valid."""
+        if now < self.begins:
+            return (
+                f"{self.file}: not valid before {self.begins:{UTC_FORM}}, and it is {now:{UTC_FORM}} by this machine's "
+                "clock"
+            )
         return f"{self.file}: out of date since {self.ends:{UTC_FORM}}" if self.ends < now else ""
 
     def note(self, now: datetime) -> str:

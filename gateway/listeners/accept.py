@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 import stat
 import struct
 from collections.abc import Callable
@@ -123,7 +124,9 @@ class Acceptor:
             if error is None:
                 return
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or type(error).__name__
-            if isinstance(error, proxy_header.ProxyHeaderError):
+            if isinstance(error, ssl.SSLCertVerificationError):
+                reason = f"{reason}: {error.verify_message}"
+            elif isinstance(error, proxy_header.ProxyHeaderError):
                 reason = str(error)
             logger.warning("connection failed", extra=about(peer=accepted.peer, reason=str(reason)))
         accepted.leave()

@@ -120,6 +120,18 @@ async def test_a_certificate_that_cannot_be_read_is_one_line_of_the_log(
     assert reasons_of(caplog) == ["its certificate cannot be read"]
 
 
+async def test_why_a_certificate_is_refused_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority, stranger = Authority(tmp_path), Authority(tmp_path / "other", "stranger")
+    own = authority.sign("old", ["old"], life=-LIFE / 2), authority.sign("bob", ["bob"]), stranger.sign("eve", ["eve"])
+    async with hosting(mutual(tmp_path, authority, client_crl=str(authority.revoke("bob")))) as host:
+        for one in own:
+            assert not await is_let_in(host, client_context(authority, one))
+    assert reasons_of(caplog) == [
+        f"CERTIFICATE_VERIFY_FAILED: {why}"
+        for why in ("certificate has expired", "certificate revoked", "unable to get local issuer certificate")
+    ]
+
+
 async def test_a_revoked_certificate_is_not_let_in_once_the_list_is_read(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     alice, bob = (client_context(authority, authority.sign(name, [name])) for name in ("alice", "bob"))
@@ -395,4 +407,9 @@ def test_a_certificate_or_revocation_list_that_is_out_of_date_is_told_from_one_t
         near, later = one.ends - timedelta(minutes=1), now + LIFE + timedelta(minutes=1)
         assert (one.problem(near), one.note(near)) == ("", f"{file}: out of date from {one.ends:%Y-%m-%dT%H:%M:%SZ} on")
         assert one.problem(later).startswith(f"{file}: out of date since 20") and not one.note(later)
+        before = one.begins - timedelta(minutes=1)
+        assert one.problem(before) == (
+            f"{file}: not valid before {one.begins:%Y-%m-%dT%H:%M:%SZ}, and it is {before:%Y-%m-%dT%H:%M:%SZ} by this "
+            "machine's clock"
+        )
     assert validities(str(key)) == []
