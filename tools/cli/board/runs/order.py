@@ -144,8 +144,8 @@ def _wait(awaited: FirstReading, progress: Progress, seconds: float, order: Orde
         settings = order.settings
         moved = "; a board that a command has moved sends to its new place" if settings.keys.commands else ""
         raise BoardError(
-            f"no reading came to {order.server} within {seconds:g} s. `mpremote connect {settings.port}` shows what the "
-            f"board says, and docs/how-to/first-board.md what to check then{moved}"
+            f"no reading came to {order.server} within {seconds:g} s. `mpremote connect {settings.port}` shows what "
+            f"the board says, and docs/how-to/first-board.md what to check then{moved}"
         )
     text = payload[:SHOWN_BYTES].decode(errors="replace") if payload[:1] == b"[" else f"{len(payload)} bytes"
     progress.say(f"first reading: {printable(text)}")
