@@ -113,6 +113,9 @@ class Route:
         inbound = None
         try:
             await self._check_accepted(client)
+            if why := await self._connector.session.settle(client, remote, connack):
+                remote.close(why)
+                raise LinkDown(why)
             if self._end is not None:
                 self._end.check(connack)
             client.send_singly(is_on=self._suspicion.is_alone)
@@ -124,7 +127,6 @@ class Route:
                 await inbound.begin()
             self._note_connected(accepted)
             if not connack.session_present:
-                self.queue.end_set_aside()
                 self.queue.link.owed.want_all()
             window = RouteWindow(
                 client,

@@ -248,9 +248,6 @@ class Sender:
         Messages of the session's cursor go again in their order among its QoS 1 messages [MQTT-4.6.0-1].
         """
         released, begun = await self._window.outgoing.resume()
-        if not self._window.session_present and (lost := [flow for flow in released if flow.needs_message]):
-            await self._window.outgoing.begin_again(lost)
-            released, begun = [flow for flow in released if not flow.needs_message], lost + begun
         self._window.protocol.expect_pubrecs([flow.packet_identifier for flow in begun])
         for flow in released:
             release_again(self._window, flow)

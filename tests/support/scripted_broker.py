@@ -10,8 +10,10 @@ from wire.codec.packets import Connect, Disconnect, Puback, Pubcomp, Publish, Pu
 from wire.connection.server import ServerConnection
 from wire.errors import Closed
 from wire.properties import MAXIMUM_PACKET_SIZE, MAXIMUM_QOS, RETAIN_AVAILABLE, USER_PROPERTY
+from wire.reasons import NO_SUBSCRIPTION_EXISTED, SUCCESS
 from wire.time_offer import TIME_PROPERTY, encode_time
 
+MARKS = "holdfast/session/"
 ACCEPTING_TURNS = 5  # of the loop, at most, from a connection that is accepted to its `serve`
 
 
@@ -50,7 +52,7 @@ class ScriptedBroker:
         pubcomps: the packet identifiers that it has seen released, in order.
         disconnects: the DISCONNECT packets, in order.
         refused: how often it has refused a CONNECT in this way.
-        subscribes: the SUBSCRIBE and UNSUBSCRIBE packets, in order.
+        subscribes: the SUBSCRIBE and UNSUBSCRIBE packets, in order, but for a route's marks of its session.
     """
 
     session_present: bool = False
@@ -82,6 +84,7 @@ class ScriptedBroker:
     refused: int = 0
     subscribes: list[Subscribe | Unsubscribe] = field(default_factory=list)
     _received: list[int] = field(default_factory=list)
+    _marks: set[str] = field(default_factory=set)  # by which a route knows its session again
     _newest: tuple[ServerConnection, asyncio.StreamWriter] | None = None
     _writers: set[asyncio.StreamWriter] = field(default_factory=set)
     _all_closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -89,6 +92,11 @@ class ScriptedBroker:
     async def all_closed(self) -> None:
         """Returns when every connection has ended; all that its client sent is answered by the script of that time."""
         await self._all_closed.wait()
+
+    def replace_session(self) -> None:
+        """Another session takes the place of the clients': it has nothing of theirs."""
+        self._received.clear()
+        self._marks.clear()
 
     def drop_clients(self) -> None:
         """Closes every connection without a DISCONNECT."""
@@ -151,7 +159,7 @@ class ScriptedBroker:
             present = self.session_present and not event.clean_start
             connection.accept(present, self._announced())
             if not present:
-                self._received.clear()
+                self.replace_session()
             connection.resume(self._received)
             for command in self.queued if present else ():
                 self.send(connection, command)
@@ -168,6 +176,11 @@ class ScriptedBroker:
                 connection.pubcomp(event.packet_identifier)
                 if event.packet_identifier in self._received:
                     self._received.remove(event.packet_identifier)
+        elif isinstance(event, Unsubscribe) and event.filters[0].startswith(MARKS):
+            connection.unsuback(event.packet_identifier, [self._unmark(one) for one in event.filters])
+        elif isinstance(event, Subscribe) and event.filters[0][0].startswith(MARKS):
+            self._marks.add(event.filters[0][0])
+            connection.suback(event.packet_identifier, [self.grant(event.filters[0][0])])
         elif isinstance(event, Subscribe):
             self.subscribes.append(event)
             connection.suback(event.packet_identifier, [self.grant(name) for name, _ in event.filters])
@@ -188,6 +201,11 @@ class ScriptedBroker:
             self.codes.append(event.reason_code)
             if self.releases and event.reason_code == 0:
                 connection.pubrel(event.packet_identifier)
+
+    def _unmark(self, topic_filter: str) -> int:
+        is_there = topic_filter in self._marks
+        self._marks.discard(topic_filter)
+        return SUCCESS if is_there else NO_SUBSCRIPTION_EXISTED
 
     def send(self, connection: ServerConnection, command: Publish) -> None:
         """Sends the client a PUBLISH, unchanged."""

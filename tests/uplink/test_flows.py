@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
+from gateway.store import MessageLog
 from tests.house.repository import ROOT
-from tests.support.scripted_broker import scripted_broker, silent
+from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.support.subscriber import subscriber
 from tests.uplink.support import get, opened, route_config, routed, running, serving, until
 from tools.lab.testing.mosquitto import Mosquitto, mosquitto
 from tools.lab.testing.network_link import NetworkLink
 from uplink.route import Route
-from wire.reasons import NO_MATCHING_SUBSCRIBERS
+from wire.reasons import NO_MATCHING_SUBSCRIBERS, NOT_AUTHORIZED
 
 
 async def test_a_message_of_qos_2_goes_on_at_qos_2_and_one_of_qos_1_at_qos_1(tmp_path: Path) -> None:
@@ -40,6 +41,59 @@ async def test_the_inflight_window_bounds_messages_of_qos_2_up_to_their_pubcomps
         broker.session_present = True
         broker.drop_clients()
         await until(lambda: len(broker.publishes) == 2 and len(broker.publishes[1]) == 7)
+
+
+async def released(log: MessageLog, broker: ScriptedBroker) -> None:
+    """Returns when the broker has three messages of QoS 2 that it was told to release, and has not answered that."""
+    await log.submit([Message("a", b"%d" % number, 2) for number in range(3)])
+    await until(lambda: bool(broker.pubrels) and len(broker.pubrels[-1]) == 3)
+    broker.pubcomp = broker.session_present = True
+
+
+def payloads_over(broker: ScriptedBroker, connection: int) -> list[bytes]:
+    return [bytes(one.payload) for one in broker.publishes[connection]]
+
+
+async def test_released_messages_do_not_go_again_to_a_broker_that_has_the_session(tmp_path: Path) -> None:
+    async with (
+        scripted_broker(pubcomp=False) as broker,
+        opened(tmp_path) as log,
+        running(log, route_config(broker.port)),
+    ):
+        await released(log, broker)
+        broker.drop_clients()
+        await log.submit([Message("a", b"behind", 2)])
+        await until(lambda: any(b"behind" in payloads_over(broker, one) for one in range(len(broker.publishes))))
+        await until(lambda: len(broker.pubrels[-1]) == 4)
+    assert [payloads_over(broker, one) for one in range(1, len(broker.publishes))] == [[b"behind"]]
+
+
+@pytest.mark.parametrize("grant", [0, NOT_AUTHORIZED], ids=["marked", "no marks are granted"])
+async def test_released_messages_go_again_after_a_restart_to_a_broker_whose_new_session_it_calls_present(
+    tmp_path: Path, grant: int
+) -> None:
+    async with scripted_broker(pubcomp=False, grant=lambda _: grant) as broker:
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await released(log, broker)
+        broker.replace_session()
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await until(lambda: len(broker.publishes) > 1 and len(broker.publishes[-1]) == 3)
+    assert payloads_over(broker, -1) == [b"0", b"1", b"2"]
+
+
+async def test_released_messages_go_again_to_a_broker_that_gives_the_route_another_clients_session(
+    tmp_path: Path,
+) -> None:
+    async with (
+        scripted_broker(pubcomp=False) as broker,
+        opened(tmp_path) as log,
+        running(log, route_config(broker.port)),
+    ):
+        await released(log, broker)
+        broker.replace_session()
+        broker.drop_clients()
+        await until(lambda: len(broker.publishes) > 1 and len(broker.publishes[-1]) == 3)
+    assert payloads_over(broker, -1) == [b"0", b"1", b"2"]
 
 
 async def test_at_qos_2_every_message_arrives_once_over_a_link_that_is_cut_again_and_again(

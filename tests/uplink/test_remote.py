@@ -22,7 +22,7 @@ from wire.codec.connect import Connect
 from wire.codec.packets import Connack, Puback
 from wire.primitives import encode_varint
 from wire.properties import MAXIMUM_PACKET_SIZE as MAXIMUM_PACKET_SIZE_PROPERTY
-from wire.properties import USER_PROPERTY
+from wire.properties import MAXIMUM_QOS, USER_PROPERTY
 
 PINGRESP = b"\xd0\0"
 TURN_MAX_S = 0.1  # of the processor's time; a slice is 5 ms
@@ -199,7 +199,7 @@ def test_a_message_that_takes_longer_on_a_slow_line_than_the_retry_interval_goes
     async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connections.append(0)
         await reader.read(100)
-        writer.write(Connack(False, 0).encode())
+        writer.write(Connack(False, 0, {MAXIMUM_QOS: 1}).encode())
         while connections[-1] < len(payload):
             connections[-1] += len(await reader.read(50_000))
             await asyncio.sleep(0.1)  # half a megabyte a second

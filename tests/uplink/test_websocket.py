@@ -30,6 +30,7 @@ from uplink.connect.reading import IDLE_PER_S
 from uplink.route import Route
 from wire.codec.packets import Connack, Puback
 from wire.identity import IDENTITY_PROPERTY, RECEIVE
+from wire.properties import MAXIMUM_QOS
 
 FRAMES_OF_A_PIECE = 3  # the frames of one message of the relay
 
@@ -172,7 +173,7 @@ async def test_a_flood_of_pings_is_read_slowly(tmp_path: Path) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await open_websocket(reader, writer)
         await reader.read(65_536)
-        writer.write(b"\x82\x05" + Connack(False).encode())
+        writer.write(b"\x82\x07" + Connack(False, 0, {MAXIMUM_QOS: 1}).encode())
         await reader.read(65_536)
         writer.write(b"\x89\0" * (3 * IDLE_PER_S) + b"\x82\x04" + Puback(1).encode())
         while await reader.read(65_536):

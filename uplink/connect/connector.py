@@ -24,6 +24,7 @@ from uplink.connect.credentials import Credentials
 from uplink.connect.notes import RouteNotes
 from uplink.connect.reading import Step
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
+from uplink.connect.session import RouteSession
 from uplink.connect.version import SpokenVersion
 from uplink.queue.route_queue import RouteQueue
 from wire.bulk.connection import BulkClientConnection
@@ -109,6 +110,8 @@ class Connector:
     holds would swallow later messages, so on another server than the last one a session begins, and the server's former
     one ends. So it does under another client identifier.
 
+    ``session`` is to be settled over each connection before anything else is sent.
+
     Args:
         config: the route.
         client_id: its client identifier.
@@ -134,6 +137,7 @@ class Connector:
         self._notes = notes
         self._queue = queue
         self._packet_size = packet_size
+        self.session = RouteSession(notes, queue, client_id)
         self._is_noted = False
         self._credentials = Credentials(config)
         self._servers = [parse_server(url) for url in (config.broker, *config.fallbacks)]
@@ -358,7 +362,7 @@ class Connector:
         def begin(packet: Step) -> None:
             if isinstance(packet, Connack) and packet.reason_code == SUCCESS:
                 remote.reading.postpone()
-                packet.session_present = packet.session_present and not is_new
+                packet.session_present = packet.session_present and not is_new and not self.session.is_lost
                 if packet.session_present:  # before the messages are read that come again
                     client.resume(list(self._queue.publisher.incoming))
                 connack.set_result(packet)
@@ -370,9 +374,12 @@ class Connector:
         try:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:
+            if remote.has_begun:
+                self.session.note_connect()
             remote.close("the route ends")
             self._budget.spend(self._notes.note, remote.transferred, datetime.now())
             raise
+        self.session.note_connect()
         return Accepted(client, remote, connack.result(), server)
 
 

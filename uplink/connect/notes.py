@@ -22,7 +22,7 @@ class Note(msgspec.Struct):
     """``server`` is the URL of the server that accepted the route last, empty if none is known, and ``client_id`` the
     route's client identifier there. ``bytes`` is what the route has sent and received on the local ``day``, a date; it
     is only counted if there is a limit. ``subscribed`` are the topic filters that the route may have subscribed to in
-    its session there.
+    its session there, and ``marks`` those by which the route knows it again (`uplink.connect.session`).
     """
 
     server: str = ""
@@ -30,6 +30,7 @@ class Note(msgspec.Struct):
     day: str = ""
     bytes: int = 0
     subscribed: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
 
 
 class RouteNotes:

@@ -77,10 +77,12 @@ class Reading:
         if not self._is_paused:
             self._work()
 
-    def postpone(self) -> None:
-        """Keeps what comes from now on for ``take``: a broker may go on with the session right behind its CONNACK."""
+    def postpone(self, steps: Iterable[Step] = ()) -> None:
+        """Keeps these steps and what comes from now on for ``take``: a broker may go on with the session right behind
+        its CONNACK.
+        """
         if self._postponed is None:
-            self._postponed = []
+            self._postponed = list(steps)
             self._is_paused = True
             self._transport.pause_reading()
 

@@ -181,12 +181,17 @@ class RouteQueue:
 
     def end_set_aside(self) -> None:
         """Ends the QoS 2 flows of messages that were set aside: the broker has no session that knows them."""
+        self.outgoing.complete([flow.packet_identifier for flow in self._released(is_set_aside=True)])
+
+    def released_flows(self) -> list[qos2.Flow]:
+        """Returns the QoS 2 flows with a PUBREC whose messages the broker loses if it loses the session."""
+        return [flow for flow in self._released(is_set_aside=False) if flow.needs_message]
+
+    def _released(self, *, is_set_aside: bool) -> list[qos2.Flow]:
         begun = set(self.outgoing.begun)
         released = [flow for flow in self.outgoing.flows.values() if flow.packet_identifier not in begun]
-        if released:
-            refused = {one.position for one in self.refusals.all()}
-            ended = [flow.packet_identifier for flow in released if not flow.ranges and flow.position in refused]
-            self.outgoing.complete(ended)
+        refused = {one.position for one in self.refusals.all()} if released else set()
+        return [flow for flow in released if (not flow.ranges and flow.position in refused) == is_set_aside]
 
     def status(self, problem: str = "") -> RouteStatus:
         """Returns how the route is doing; ``problem`` is why it has no connection."""

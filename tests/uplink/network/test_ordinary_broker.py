@@ -11,6 +11,7 @@ from tests.uplink.network.sites import Site, message_to, next_of
 from tools.lab.testing.client import Client
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.network_link import NetworkLink
+from uplink.connect.session import TOPIC
 from wire.codec.decoder import PacketDecoder
 from wire.codec.packets import TO_SERVER, Publish, Suback, Subscribe, Unsubscribe
 from wire.properties import RESPONSE_TOPIC
@@ -69,6 +70,8 @@ class Wiretap:
         decoder = self._decoders.setdefault(connection, PacketDecoder(TO_SERVER))
         decoder.feed(data)
         while (packet := decoder.next_packet()) is not None:
+            if isinstance(packet, Subscribe | Unsubscribe) and f"{TOPIC}/" in str(packet.filters[0]):
+                continue  # a mark of the route's session
             if isinstance(packet, Subscribe):
                 self.packets.append(packet)
                 self.filters.update(topic_filter for topic_filter, _ in packet.filters)
