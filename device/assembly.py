@@ -137,8 +137,6 @@ def make_field(config, board, uptime):
     """Makes the `device.field.life.Life` of a device whose configuration wants one, else None. Raises ConfigError."""
     if config.field is None:
         return None
-    if config.field.improv and board.Network is None:
-        raise ConfigError(f"field.improv is true, expected false: {board.NAME} has no Wi-Fi to join")
     from device.field.life import Life
 
     return Life(config, board, uptime)
@@ -156,12 +154,8 @@ def begin_field(device, watchdog):
 
         device.field = Life(device.config, device.board, device.uptime)
     watchdog = device.field.begin(device, watchdog)
-    device.network = make_network(device.config, device.board, device.say, watchdog)
-    if device.config.field is not None and device.config.field.improv:
-        from device.field.console import Console
-        from device.field.told_network import ToldNetwork
-
-        device.network = ToldNetwork(device, device.network, watchdog, Console())
+    network = make_network(device.config, device.board, device.say, watchdog)
+    device.network = device.field.network_of(device, network, watchdog)
     return watchdog
 
 

@@ -6,7 +6,7 @@ from device import clock
 from device.readings.payload import FORMATS, JSON
 from device.sensors.config import read_sensors
 from device.values import ConfigError, Values
-from flash_store.log import MIN_SECTORS, POLICIES
+from flash_store.errors import MIN_SECTORS, POLICIES
 from wire.codec import MQTT_3_1_1, MQTT_5
 from wire.errors import WireError
 from wire.topics import check_topic_filter, check_topic_name, matches, parse_shared

@@ -48,6 +48,7 @@ class Device:
         journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
         self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
+        memory.leave("flash_store.mount")
         self._keeps_name = assembly.settle_name(self.log, config, self.say)
         self._watchdog = assembly.begin_field(self, self._watchdog)
         self._ready = 0  # the port's event mask from the last poll

@@ -5,7 +5,7 @@
 
 from device import memory
 from device.main import advance as advance_device
-from device.main import fail, failures_of, make, make_watchdog
+from device.main import fail, failures_of, load, make, make_watchdog
 from device.values import ConfigError
 from flash_store.errors import DeviceFailed as DeviceFailed
 from flash_store.errors import MessageTooLarge as MessageTooLarge
@@ -29,10 +29,7 @@ def start(config_path: str = "device.json", on_message=None) -> None:
     _paths[:] = [config_path]
     _parts[:] = []
     try:
-        from device.config import load
-
         config = load(config_path)
-        del load  # so that its module can leave the heap: the device needs that room
         _parts.append(make_watchdog(config))
         _parts.append(make(config, on_message, _parts[0]))
         _failures[:] = failures_of(config_path)

@@ -44,11 +44,8 @@ def _run(config_path: str, on_message) -> None:
 
 
 def _turn(config_path: str, on_message, parts: list) -> None:
-    from device.config import load
-
     try:
         config = load(config_path)
-        del load  # so that its module can leave the heap: the device needs that room
         parts.append(make_watchdog(config))
         parts.append(make(config, on_message, parts[0]))
     except (ConfigError, StoreError) as error:
@@ -107,17 +104,46 @@ def _say_only(config_path: str, error: Exception, parts: list) -> None:
     board.restart()
 
 
+def load(config_path: str):
+    """Reads the device's configuration; then only that is in the heap, and no module for it. Raises ConfigError.
+
+    The import is in a function that has ended before the module goes: MicroPython keeps an object that a word on the
+    stack might point to, and the words of a function that runs stay there.
+    """
+    config = _load(config_path)
+    memory.leave("device.config", "device.sensors.config")
+    return config
+
+
+def _load(config_path: str):
+    from device import config
+
+    return config.load(config_path)
+
+
 def make_watchdog(config):
     """Starts the watchdog; to be called before anything else that may fail. Raises ConfigError."""
+    _load_in_turn()
     from device import assembly
     from device.boards import board
 
     return assembly.make_watchdog(config, board)
 
 
+def _load_in_turn() -> None:
+    """Loads the large modules, each after the modules that it imports.
+
+    A module that is loaded takes more of the heap until its last import has ended, so each is loaded alone.
+    """
+    # isort: off
+    from flash_store.log import Log  # noqa: F401
+    from wire.connection.client import ClientConnection  # noqa: F401
+    from device.device import Device  # noqa: F401
+    # isort: on
+
+
 def make(config, on_message=None, watchdog=None):
     """Makes the device that a configuration describes. Raises ConfigError, StoreError."""
-    memory.leave("device.config", "device.sensors.config")
     from device.boards import board
 
     if config.duty is None:
@@ -128,7 +154,7 @@ def make(config, on_message=None, watchdog=None):
         from device.sleeper import Sleeper
 
         device = Sleeper(config, board, on_message, watchdog)
-    memory.leave("device.assembly", "flash_store.mount")
+    memory.leave("device.assembly")
     return device
 
 

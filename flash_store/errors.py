@@ -17,6 +17,10 @@ class StoreFull(StoreError):
     """No room for a new message until some are acknowledged."""
 
 
+POLICIES = ("reject_new", "drop_oldest")  # what `Log.append` does when no room is left
+MIN_SECTORS = 6  # a device with fewer raises DeviceFailed
+
+
 class HeapFull(StoreFull):
     """The heap has no room to store the message: it is dropped, and a gap reports it."""
 

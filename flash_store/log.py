@@ -3,7 +3,7 @@
 import gc
 
 from flash_store import gaps, record
-from flash_store.errors import DeviceFailed, HeapFull, MessageTooLarge, StoreFull
+from flash_store.errors import MIN_SECTORS, POLICIES, DeviceFailed, HeapFull, MessageTooLarge, StoreFull
 from flash_store.flash import Flash
 from flash_store.gaps import Gaps
 from flash_store.index import Index
@@ -13,10 +13,8 @@ from flash_store.settings import Settings
 from flash_store.writer import Writer
 
 ACK_BATCH = 8  # acknowledgements that wait in RAM for one record; a power cut costs their repetition, no message
-MIN_SECTORS = 6
 TOPIC_LENGTH_MAX = 65535
 GRANULE = 16  # bytes, for a device without the attribute `granule`
-POLICIES = ("reject_new", "drop_oldest")
 
 
 def packet_identifier(message_id: int) -> int:

@@ -15,7 +15,7 @@ class Life:
         board: a board module of `device.boards`.
         uptime: has `now_ms`.
 
-    Raises ConfigError if the board has no such button.
+    Raises ConfigError if the board has no such button, or no Wi-Fi to be told of.
     """
 
     def __init__(self, config, board, uptime) -> None:
@@ -26,6 +26,8 @@ class Life:
         self._move: list = []  # the `device.field.move.Move` that is outstanding
         self._is_moved = False
         if config.field is not None:
+            if config.field.improv and board.Network is None:
+                raise ConfigError(f"field.improv is true, expected false: {board.NAME} has no Wi-Fi to join")
             self._battery = config.field.battery
             self._button = None if config.field.button is None else _make_button(config.field.button, board)
             if config.field.log_bytes is not None:
@@ -106,6 +108,15 @@ class Life:
         if answer is None and not self.is_on_trial:
             device.wants_restart = True
         return answer
+
+    def network_of(self, device, network, watchdog):
+        """Returns the network that a device joins, which listens on the console where the configuration wants that."""
+        if device.config.field is None or not device.config.field.improv:
+            return network
+        from device.field.console import Console
+        from device.field.told_network import ToldNetwork
+
+        return ToldNetwork(device, network, watchdog, Console())
 
     def adopt(self, device, keys: dict) -> None:
         """Makes `network`, `port` or both the device's own at once. Raises StoreError. Not while `is_moving`."""
