@@ -49,10 +49,10 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip("wheel", "--no-deps", "--wheel-dir", folder, source_root())
     made = folder / "venv"
     venv.create(made, symlinks=True)
-    needed = [one for one in sys.path if Path(one).name == "site-packages"]
-    (packages_of(made) / "needed.pth").write_text("\n".join(needed))
     pip("--python", made / "bin/python", "install", "--no-deps", *OTHERS)
     pip("--python", made / "bin/python", "install", "--no-deps", *folder.glob("*.whl"))
+    needed = [one for one in sys.path if Path(one).name == "site-packages"]
+    (packages_of(made) / "needed.pth").write_text("\n".join(needed))
     return made
 
 

@@ -163,5 +163,6 @@ async def test_messages_of_qos_2_on_their_way_before_an_upgrade_go_on_with_their
             await until(lambda: not stored(folder, "SELECT 1 FROM flow WHERE state < 2"))
         assert not broker.connects[0].clean_start
         again = [(one.packet_identifier, one.payload, one.dup) for one in broker.publishes[0]]
-        assert again == [(65533, b"3", True), (65532, b"4", True), (65531, b"5", True)]
+        # The store of that release has no mark of the session: what the broker was told to release is in doubt too.
+        assert again == [(65535 - number, b"%d" % (number + 1), True) for number in range(5)]
         assert log.routes.filters_of("route/central") == ("plant/#",)

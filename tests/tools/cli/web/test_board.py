@@ -82,6 +82,7 @@ async def first_reading(broker: ScriptedBroker) -> bytes:
     return next(publishes[0].payload for publishes in broker.publishes if publishes)
 
 
+@pytest.mark.long  # the board starts four times
 async def test_board_without_wifi_is_told_one_and_sends_its_first_reading(tmp_path: Path, board: WholeBoard) -> None:
     """The client begins while the board still starts: none of its bytes may end the program."""
     async with scripted_broker() as broker:
