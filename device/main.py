@@ -123,7 +123,6 @@ def _load(config_path: str):
 
 def make_watchdog(config):
     """Starts the watchdog; to be called before anything else that may fail. Raises ConfigError."""
-    _load_in_turn()
     from device import assembly
     from device.boards import board
 
@@ -144,6 +143,7 @@ def _load_in_turn() -> None:
 
 def make(config, on_message=None, watchdog=None):
     """Makes the device that a configuration describes. Raises ConfigError, StoreError."""
+    _load_in_turn()
     from device.boards import board
 
     if config.duty is None:

@@ -60,6 +60,17 @@ def read_password(path: str | Path) -> bytes:
     return password
 
 
+def open_lock(path: Path) -> int:
+    """Opens a file to be locked, which is made if it is not there; returns its descriptor.
+
+    Its owner closes it to others: a user who can open a file for reading can lock it, and keep it. Raises OSError.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, SECRET_MODE)
+    if os.fstat(descriptor).st_uid == os.geteuid():
+        os.fchmod(descriptor, SECRET_MODE)
+    return descriptor
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keeps other programs from changing the files of a folder that take this lock too.

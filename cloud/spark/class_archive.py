@@ -19,6 +19,7 @@ from pathlib import Path
 import pyspark
 
 from cloud.spark.java import Java
+from host.files import open_lock
 
 _RECORDING = "HOLDFAST_RECORDS_CLASSES"
 _TIMEOUT_S = 300
@@ -54,15 +55,10 @@ def _fingerprint(java: Java, jars: Sequence[Path]) -> str:
     return hashlib.sha256("\n".join(map(str, about)).encode()).hexdigest()[:8]
 
 
-def _closed_to_others(path: str, flags: int) -> int:
-    """Opens a lock: a user who can open it for reading could keep it."""
-    return os.open(path, flags, 0o600)
-
-
 def _make(archive: Path) -> None:
     """Makes the archive; an empty file if that fails, so that the next session does not try again. Removes archives
     that no session has used for a month."""
-    with open(archive.with_name("classes.lock"), "w", opener=_closed_to_others) as lock:
+    with os.fdopen(open_lock(archive.with_name("classes.lock")), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several sessions may start at once
         if archive.exists():
             return

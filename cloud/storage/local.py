@@ -13,6 +13,7 @@ from pyarrow import fs
 
 from cloud.storage.durable_file import hidden_name, naming, sync, write_durably, write_synced
 from cloud.storage.storage import Entry, Rename, Written
+from host.files import open_lock
 from host.mounts import why_not_mounted
 
 
@@ -42,10 +43,7 @@ class LocalStorage:
     def lock(self, name: str) -> bool:
         self._check_mounted()
         self.place.mkdir(parents=True, exist_ok=True)
-        # A user who can open the file for reading could lock it, and keep it.
-        self._lock = os.open(self.place / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        if os.fstat(self._lock).st_uid == os.geteuid():
-            os.fchmod(self._lock, 0o600)
+        self._lock = open_lock(self.place / name)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -169,6 +169,8 @@ class Outgoing:
 
         Raises sqlite3.Error.
         """
+        if not flows:
+            return
         for flow in flows:
             flow.state = BEGUN  # at once: if this connection ends, the next one sends the PUBLISH
         noted = [flow.packet_identifier for flow in flows if flow.is_noted]

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -50,17 +52,24 @@ async def released(log: MessageLog, broker: ScriptedBroker) -> None:
     broker.pubcomp = broker.session_present = True
 
 
+@asynccontextmanager
+async def releasing(folder: Path) -> AsyncIterator[tuple[MessageLog, ScriptedBroker]]:
+    """A route whose broker has these messages."""
+    async with (
+        scripted_broker(pubcomp=False) as broker,
+        opened(folder) as log,
+        running(log, route_config(broker.port)),
+    ):
+        await released(log, broker)
+        yield log, broker
+
+
 def payloads_over(broker: ScriptedBroker, connection: int) -> list[bytes]:
     return [bytes(one.payload) for one in broker.publishes[connection]]
 
 
 async def test_released_messages_do_not_go_again_to_a_broker_that_has_the_session(tmp_path: Path) -> None:
-    async with (
-        scripted_broker(pubcomp=False) as broker,
-        opened(tmp_path) as log,
-        running(log, route_config(broker.port)),
-    ):
-        await released(log, broker)
+    async with releasing(tmp_path) as (log, broker):
         broker.drop_clients()
         await log.submit([Message("a", b"behind", 2)])
         await until(lambda: any(b"behind" in payloads_over(broker, one) for one in range(len(broker.publishes))))
@@ -84,12 +93,7 @@ async def test_released_messages_go_again_after_a_restart_to_a_broker_whose_new_
 async def test_released_messages_go_again_to_a_broker_that_gives_the_route_another_clients_session(
     tmp_path: Path,
 ) -> None:
-    async with (
-        scripted_broker(pubcomp=False) as broker,
-        opened(tmp_path) as log,
-        running(log, route_config(broker.port)),
-    ):
-        await released(log, broker)
+    async with releasing(tmp_path) as (_, broker):
         broker.replace_session()
         broker.drop_clients()
         await until(lambda: len(broker.publishes) > 1 and len(broker.publishes[-1]) == 3)

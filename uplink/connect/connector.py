@@ -374,12 +374,12 @@ class Connector:
         try:
             await _open(server, remote, connack, context if server.is_encrypted else None)
         except BaseException:
-            if remote.has_begun:
-                self.session.note_connect()
             remote.close("the route ends")
             self._budget.spend(self._notes.note, remote.transferred, datetime.now())
             raise
-        self.session.note_connect()
+        finally:
+            if remote.has_begun:
+                self.session.note_connect()
         return Accepted(client, remote, connack.result(), server)
 
 

@@ -14,7 +14,6 @@ import logging
 import secrets
 import sqlite3
 
-from gateway.store import qos2
 from uplink.connect.notes import RouteNotes
 from uplink.connect.reading import Step
 from uplink.connect.remote import Remote
@@ -69,14 +68,14 @@ class RouteSession:
 
         Returns why the connection has to end, "" if it goes on. Raises sqlite3.Error.
         """
-        note = self._notes.note
+        note, outgoing = self._notes.note, self._queue.outgoing
         may_mark = self._may_mark(client, connack)
-        await self._queue.outgoing.settle()
+        await outgoing.settle()
         released = self._queue.released_flows()
         if not connack.session_present:
             self.is_lost = True  # over the next connection too, if this one ends before all is settled
             self._queue.end_set_aside()
-            await self._begin_again(released)
+            await outgoing.begin_again(released)
             note.marks = ()
         elif may_mark and 0 < len(note.marks) < MARKS_MAX:
             if not self._was_settled or released or self._queue.publisher.incoming:
@@ -85,9 +84,9 @@ class RouteSession:
                     self.is_lost = True
                     return LOST
                 if had_mark is None and not remote.ended.done():
-                    await self._begin_again(released)
+                    await outgoing.begin_again(released)
         elif not self._was_settled and client.protocol_level == MQTT_5:
-            await self._begin_again(released)
+            await outgoing.begin_again(released)
         if may_mark and not note.marks:
             await self._renew_mark(client, remote)
         if remote.ended.done():
@@ -99,10 +98,6 @@ class RouteSession:
         is_gateway = find_user_property(connack.properties, HOPS_PROPERTY) is not None
         has_qos_2 = client.protocol_level == MQTT_5 and client.maximum_qos_peer == 2
         return has_qos_2 and not is_gateway and not self._is_refused and self._failures < FAILURES_MAX
-
-    async def _begin_again(self, flows: list[qos2.Flow]) -> None:
-        if flows:
-            await self._queue.outgoing.begin_again(flows)
 
     async def _renew_mark(self, client: BulkClientConnection, remote: Remote) -> bool | None:
         """Puts a new mark in the place of the former ones.

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from device.config import Config
 from tools.cli.board.errors import Refused
+from tools.cli.device.build import Board, compile_program
 
 MAIN = b'import device.main\n\ndevice.main.main("device.json")\n'
 MAIN_OF_IMPROV = b"""import micropython
@@ -23,10 +25,15 @@ OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
 COMPILING = threading.Lock()  # on Python 3.11 two threads that parse at once fail (python/cpython, issue 106905)
 
 
-def compiled_alone(compiled: Callable[[], dict[str, bytes]]) -> dict[str, bytes]:
-    """Calls a function that compiles the firmware, while no other thread does."""
+def compiled(board: Board) -> dict[str, bytes]:
+    """Returns the compiled firmware, by its paths in `/lib`. It is compiled once, by one thread at a time."""
     with COMPILING:
-        return compiled()
+        return _compiled(board)
+
+
+@cache
+def _compiled(board: Board) -> dict[str, bytes]:
+    return compile_program(board)
 
 
 def board_files(

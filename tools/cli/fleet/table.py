@@ -25,6 +25,7 @@ COLUMNS = (
     "sensors",
 )
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as `holdfast site device` takes it
+NAME_FORM = "at most 64 letters, digits and -._ and a letter or digit first"
 SECRETS = ("password", "wifi_password")
 
 
@@ -110,10 +111,7 @@ def _faults(rows: list[Row]) -> list[str]:
     ports: dict[str, str] = {}
     for row in rows:
         if not NAME.fullmatch(row.name):
-            faults.append(
-                f"{row.where}: name is {row.name!r}, expected at most 64 letters, digits and -._ and a letter or "
-                "digit first"
-            )
+            faults.append(f"{row.where}: name is {row.name!r}, expected {NAME_FORM}")
         elif row.name in names:
             faults.append(f"{row.where}: name {row.name} is also that of {names[row.name]}")
         if row.port and row.port in ports:

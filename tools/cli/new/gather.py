@@ -8,7 +8,7 @@ from host.files import read_password
 from host.server import Server
 from tools.cli.board.console import Console
 from tools.cli.device.check_config import Board
-from tools.cli.fleet.table import NAME
+from tools.cli.fleet.table import NAME, NAME_FORM
 from tools.cli.new.announced import Gateway, the_only_one
 from tools.cli.new.answers import (
     AnswerError,
@@ -140,7 +140,7 @@ class Gathering:
 
 def _read_name(text: str) -> str:
     if not NAME.fullmatch(text):
-        raise AnswerError(f"name is {text!r}, expected at most 64 letters, digits and -._ and a letter or digit first")
+        raise AnswerError(f"name is {text!r}, expected {NAME_FORM}")
     return text
 
 

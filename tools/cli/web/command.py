@@ -8,6 +8,7 @@ import typer
 
 from device.config import Config, load
 from device.values import ConfigError
+from host.files import SECRET_MODE
 from tools.cli.board.errors import Refused
 from tools.cli.build import BuildError
 from tools.cli.device import build as firmware
@@ -19,7 +20,6 @@ from tools.cli.web.folder import MANIFEST, make_folder
 
 COMMAND = "device build"
 FOLDER = "holdfast-web"
-SECRET_MODE = 0o600
 
 
 def build(

@@ -9,15 +9,15 @@ from string import Template
 
 from device.config import Config
 from host.release import release
-from tools.cli.board.content import board_files
+from tools.cli.board.content import board_files, compiled
 from tools.cli.board.errors import Refused
 from tools.cli.board.esp.firmware import Firmware, read_firmware, size_text
 from tools.cli.board.esp.image import HEAD_BYTES, image_pieces, make_image
 from tools.cli.board.esp.layout import Layout, choose_layout
 from tools.cli.board.esp.loader import Chip, Piece
-from tools.cli.board.esp.steps import compiled
 from tools.cli.board.stores import BLANK
 from tools.cli.columns import printable
+from tools.cli.device.build import Board
 from tools.cli.device.check_config import Board as Kind
 from tools.cli.device.check_config import refusals
 from tools.cli.web.esp_web_tools import TESTED, EspWebTools
@@ -53,7 +53,7 @@ def make_folder(config: Path, keys: Config, micropython: Path, tools: EspWebTool
     firmware = read_firmware(micropython)
     _check(config, keys, firmware)
     layout = choose_layout(Chip(firmware.title, firmware.flash_size), firmware, None, keys)
-    image = make_image(board_files(config, keys, compiled()), len(layout.files))
+    image = make_image(board_files(config, keys, compiled(Board.ESP32)), len(layout.files))
     plain = [(layout.files.start, BLANK * HEAD_BYTES), *sorted([*firmware.pieces(), *layout.table_pieces()])]
     parts: list[tuple[str, int]] = []
     files: dict[str, bytes] = {}

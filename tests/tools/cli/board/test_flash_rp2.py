@@ -71,6 +71,13 @@ def put_store(bench: Bench, messages: int) -> None:
     bench.board.flash.program(FLASH_BYTES - STORE_BYTES, bytes(nor.image))
 
 
+def write_program(made: Bench, name: str, text: str) -> None:
+    """Has MicroPython on the board, and a file of another program."""
+    (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
+    made.board.wait_printed(b">>> ")
+    mpremote(made.board.port, "exec", f"f = open({name!r}, 'w'); f.write({text!r}); f.close()")
+
+
 @pytest.mark.timeout(600)  # mpremote copies file by file
 def test_board_in_its_loader_sends_its_first_reading_and_a_repeated_command_writes_nothing(
     tmp_path: Path, micropython: MicroPython
@@ -135,9 +142,7 @@ def test_file_that_is_no_micropython_for_this_board_is_refused(
 
 def test_another_main_is_replaced_only_when_asked(tmp_path: Path, micropython: MicroPython) -> None:
     with bench(tmp_path, micropython) as made:
-        (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
-        made.board.wait_printed(b">>> ")
-        mpremote(made.board.port, "exec", "open('main.py', 'w').write('print(1)')")
+        write_program(made, "main.py", "print(1)")
         done = made.flash("--no-wait")
         assert (done.exit_code, "a main.py that is not Holdfast's" in done.stderr) == (2, True), done.output
         done = made.flash("--no-wait", "--replace")
@@ -162,20 +167,14 @@ def test_modules_of_an_earlier_firmware_are_removed(tmp_path: Path, micropython:
 
 def test_modules_of_an_unknown_program_are_removed_only_when_asked(tmp_path: Path, micropython: MicroPython) -> None:
     with bench(tmp_path, micropython) as made:
-        (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
-        made.board.wait_printed(b">>> ")
-        mpremote(made.board.port, "exec", "open('wire.py', 'w').write('print(1)')")
+        write_program(made, "wire.py", "print(1)")
         done = made.flash("--no-wait")
         assert (done.exit_code, "in place of Holdfast's: wire.py. --replace" in done.stderr) == (2, True), done.output
 
 
 def test_board_that_prints_without_end_is_interrupted(tmp_path: Path, micropython: MicroPython) -> None:
     with bench(tmp_path, micropython) as made:
-        (made.board.drive / "m.uf2").write_bytes(FIRMWARE)
-        made.board.wait_printed(b">>> ")
-        mpremote(
-            made.board.port, "exec", "f = open('main.py', 'w'); f.write('while True:\\n    print(1)\\n'); f.close()"
-        )
+        write_program(made, "main.py", "while True:\n    print(1)\n")
         made.board.reset()
         made.board.wait_printed(b"1\r\n1\r\n")
         done = made.flash("--no-wait")

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
 
 from esp_idf_defs.partitions import APP_TYPE, DATA_TYPE, PARTITION_TABLE_OFFSET, PartitionTable
 
 from flash_store.devices.esp32 import SUBTYPE_UNDEFINED
 from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console, check_heap
-from tools.cli.board.content import board_files, compiled_alone, named_files
+from tools.cli.board.content import board_files, compiled, named_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.esp.firmware import (
     HEAD_BYTES as PROGRAM_HEAD_BYTES,
@@ -30,13 +29,12 @@ from tools.cli.board.esp.root import names_in_root
 from tools.cli.board.progress import Progress
 from tools.cli.board.rescue import name_note, origin_of, rescue
 from tools.cli.board.settings import Settings
-from tools.cli.board.stores import SECTOR_BYTES, Region, find_stores, look_into
-from tools.cli.device.build import Board, compile_program
+from tools.cli.board.stores import BLANK, SECTOR_BYTES, Region, find_stores, look_into
+from tools.cli.device.build import Board
 from tools.cli.device.check_config import Board as Kind
 from tools.cli.device.check_config import refusals, warnings
 
 CHUNK_BYTES = 64 * 1024
-BLANK = b"\xff"
 USUAL_PROGRAM = 0x10000
 
 
@@ -63,7 +61,7 @@ class Esp32:
         settings, progress = self._settings, self._progress
         firmware = None if settings.micropython is None else read_firmware(settings.micropython)
         with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(compiled_alone, compiled)
+            compiling = pool.submit(compiled, Board.ESP32)
             with progress.step("looked at the board"):
                 look = self._look()
             files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
@@ -238,12 +236,6 @@ class Esp32:
     def start(self) -> None:
         """Starts the board's firmware."""
         self._loader.start()
-
-
-@cache
-def compiled() -> dict[str, bytes]:
-    """The compiled firmware, by its paths in `/lib`."""
-    return compile_program(Board.ESP32)
 
 
 def _named_stores(look: _Look) -> list[range]:

@@ -7,28 +7,26 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from zlib import crc32
 
 from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console, check_heap
-from tools.cli.board.content import CONFIG, MARK, board_files, compiled_alone, stale_files
+from tools.cli.board.content import CONFIG, MARK, board_files, compiled, stale_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.process import run
 from tools.cli.board.progress import Progress
 from tools.cli.board.rescue import name_note, origin_of, rescue
 from tools.cli.board.rp2.uf2 import Uf2, copy_to_drive, find_drive, read_uf2
 from tools.cli.board.settings import Settings
-from tools.cli.board.stores import SECTOR_BYTES, Region, look_into
-from tools.cli.device.build import Board, compile_program
+from tools.cli.board.stores import BLANK, SECTOR_BYTES, Region, look_into
+from tools.cli.device.build import Board
 from tools.cli.device.check_config import Board as Kind
 from tools.cli.device.check_config import refusals, warnings
 
 STORAGE = "storage"
 READ_TRIES = 5
 SECTOR_LINE = re.compile(r"^holdfast: (\d+) (\d+) ((?:[0-9a-f]{2})*)\s*$", re.MULTILINE)
-BLANK = b"\xff"
 LAST = ("main.py", MARK)  # before these are there, the board starts nothing
 PORT_S, LOOK_AGAIN_S = 30.0, 0.1
 PICOTOOL_S = 120.0
@@ -112,7 +110,7 @@ class Rp2:
             progress.say(f"warning: {text}")
         firmware = None if settings.micropython is None else read_uf2(settings.micropython)
         with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(compiled_alone, compiled)
+            compiling = pool.submit(compiled, Board.RP2)
             answer = self._micropython(firmware)
             files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
         self._check(answer)
@@ -125,7 +123,7 @@ class Rp2:
             there = self._console.value(HASHES)
         missing = {name: content for name, content in files.items() if there.get(name) != _hash(content)}
         stale = stale_files(there, files)
-        if stale and not (settings.replaces or MARK in answer.names or CONFIG in answer.names):
+        if stale and not self._may_replace(answer):
             raise Refused(
                 f"the board has modules that it would load in place of Holdfast's: {', '.join(stale)}. --replace "
                 "removes them"
@@ -212,10 +210,11 @@ class Rp2:
             time.sleep(LOOK_AGAIN_S)
 
     def _check(self, answer: Answer) -> None:
-        if self._settings.replaces or MARK in answer.names or CONFIG in answer.names:
-            return
-        if "main.py" in answer.names:
+        if "main.py" in answer.names and not self._may_replace(answer):
             raise Refused("the board has a main.py that is not Holdfast's. --replace replaces it")
+
+    def _may_replace(self, answer: Answer) -> bool:
+        return self._settings.replaces or MARK in answer.names or CONFIG in answer.names
 
     def _look(self, answer: Answer) -> Region | None:
         """The store's region at the end of the storage area; None for a store on a chip of its own."""
@@ -299,12 +298,6 @@ class Rp2:
                 self._console.run("fs", "cp", "-r", *(str(Path(folder, top)) for top in tops), ":")
             for name in last:
                 self._console.run("fs", "cp", str(Path(folder, name)), f":{name}")
-
-
-@cache
-def compiled() -> dict[str, bytes]:
-    """The compiled firmware, by its paths in `/lib`."""
-    return compile_program(Board.RP2)
 
 
 def _hash(content: bytes) -> str:

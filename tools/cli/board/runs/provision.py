@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -165,11 +165,16 @@ def _issuer(certificate: x509.Certificate) -> str:
     return repr(text) if text else "an authority without a name"
 
 
+def _is_network(port: object) -> TypeGuard[dict[str, Any]]:
+    """Whether a port of a configuration leads over a network."""
+    return isinstance(port, dict) and port.get("kind") != "uart"
+
+
 def _ports(draft: Draft) -> list[dict[str, Any]]:
     """The ports that lead over a network. Raises Refused: there are none."""
     port = draft.keys.get("port")
     ports = port if isinstance(port, list) else [port]
-    found = [one for one in ports if isinstance(one, dict) and one.get("kind") != "uart"]
+    found = [one for one in ports if _is_network(one)]
     if not found:
         raise Refused(f"{draft.path}: no port leads over a network, expected none of --site")
     return found
@@ -179,7 +184,7 @@ def _merged(draft: Draft, given: dict[str, str], number: int) -> dict[str, Any]:
     """The keys with what the site gives in each port that leads over a network."""
     port = draft.keys["port"]
     made = [
-        {"port": number} | one | given if isinstance(one, dict) and one.get("kind") != "uart" else one
+        {"port": number} | one | given if _is_network(one) else one
         for one in (port if isinstance(port, list) else [port])
     ]
     return {**draft.keys, "port": made if isinstance(port, list) else made[0]}

@@ -11,12 +11,13 @@ from littlefs import LittleFS, LittleFSError
 
 from device.config import load
 from flash_store.log import Log
-from tools.cli.board.content import board_files
+from tools.cli.board.content import board_files, compiled
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.esp.firmware import read_firmware
-from tools.cli.board.esp.steps import Esp32, compiled
+from tools.cli.board.esp.steps import Esp32
 from tools.cli.board.progress import Progress
 from tools.cli.board.settings import Settings
+from tools.cli.device.build import Board
 from tools.cli.flash.reader import read_store
 from tools.cli.flash.store import NoStore
 from tools.lab.micropython import MicroPython
@@ -184,7 +185,7 @@ class Victim:
         """The files that are not what was meant."""
         files = LittleFS(block_size=SECTOR, block_count=len(image) // SECTOR, prog_size=32, read_size=32, mount=False)
         files.context.buffer[:] = image
-        meant = board_files(self._config, load(str(self._config)), compiled())
+        meant = board_files(self._config, load(str(self._config)), compiled(Board.ESP32))
         wrong = []
         try:
             files.mount()
