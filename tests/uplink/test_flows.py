@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import MessageLog
+from gateway.store import MessageLog, shelf
 from tests.house.repository import ROOT
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.support.subscriber import subscriber
@@ -98,6 +99,23 @@ async def test_released_messages_go_again_to_a_broker_that_gives_the_route_anoth
         broker.drop_clients()
         await until(lambda: len(broker.publishes) > 1 and len(broker.publishes[-1]) == 3)
     assert payloads_over(broker, -1) == [b"0", b"1", b"2"]
+
+
+async def test_released_messages_wait_for_a_disk_on_which_their_session_cannot_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with releasing(tmp_path) as (log, broker):
+        with monkeypatch.context() as full:
+            full.setattr(shelf.Shelf, "change", fail)
+            broker.drop_clients()
+            await until(lambda: len(broker.publishes) > 2)  # a connection without an answer, and the one behind it
+        await log.submit([Message("a", b"behind", 2)])
+        await until(lambda: payloads_over(broker, -1) == [b"behind"])
+        await until(lambda: len(broker.pubrels[-1]) == 4)
+    assert {one for at in range(1, len(broker.publishes)) for one in payloads_over(broker, at)} == {b"behind"}
 
 
 async def test_at_qos_2_every_message_arrives_once_over_a_link_that_is_cut_again_and_again(

@@ -78,13 +78,10 @@ class RouteSession:
             await outgoing.begin_again(released)
             note.marks = ()
         elif may_mark and 0 < len(note.marks) < MARKS_MAX:
-            if not self._was_settled or released or self._queue.publisher.incoming:
-                had_mark = await self._renew_mark(client, remote)
-                if had_mark is False:
-                    self.is_lost = True
-                    return LOST
-                if had_mark is None and not remote.ended.done():
-                    await outgoing.begin_again(released)
+            is_in_doubt = not self._was_settled or released or self._queue.publisher.incoming
+            if is_in_doubt and await self._renew_mark(client, remote) is False:
+                self.is_lost = True
+                return LOST
         elif not self._was_settled and client.protocol_level == MQTT_5:
             await outgoing.begin_again(released)
         if may_mark and not note.marks:
@@ -102,7 +99,8 @@ class RouteSession:
     async def _renew_mark(self, client: BulkClientConnection, remote: Remote) -> bool | None:
         """Puts a new mark in the place of the former ones.
 
-        Returns whether the session had one of these; None if that cannot be found out.
+        Returns whether the session had one of these; None if that is not found out. Raises sqlite3.Error if it has to
+        be found out, and the new mark cannot be noted.
         """
         note = self._notes.note
         former, mark = note.marks, f"{TOPIC}/{self._client_id}/{secrets.token_hex(4)}"
@@ -110,8 +108,10 @@ class RouteSession:
         try:
             await self._notes.save()
         except sqlite3.Error as error:
-            logger.error("%s: the route's session cannot be marked: %s", self._client_id, error)
             note.marks = former
+            if former and (self._queue.released_flows() or self._queue.publisher.incoming):
+                raise
+            logger.error("%s: the route's session cannot be marked: %s", self._client_id, error)
             return None
         try:
             client.subscribe([(mark, 0)])
