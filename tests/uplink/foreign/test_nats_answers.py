@@ -14,11 +14,12 @@ import pytest
 pytest.importorskip("nats", reason="nats-py is not installed")
 
 import msgspec
+from nats.errors import Error
 
 from tests.uplink.foreign.support import FAST, routed
 from tests.uplink.support import until
 from uplink.foreign.config import NatsConfig
-from uplink.foreign.nats.client import BoundedClient, Unreadable
+from uplink.foreign.nats.client import BoundedClient, Unreadable, readable
 from uplink.foreign.nats.jetstream import JetStream
 
 INFO = {"server_id": "evil", "version": "2.10.0", "max_payload": 1 << 20, "headers": True, "proto": 1}
@@ -155,3 +156,22 @@ async def test_a_line_that_cannot_be_read_ends_the_connection_at_once(
     caplog.set_level(logging.CRITICAL, "nats")
     async with answering({}, behind=line) as url:
         assert "connection has ended" in await told(tmp_path, config(url))
+
+
+@pytest.mark.parametrize("is_error", [False, True], ids=["an answer", "an error"])
+async def test_what_is_cancelled_in_the_moment_in_which_its_answer_comes_ends(is_error: bool) -> None:
+    answer = asyncio.get_running_loop().create_future()
+
+    async def ask() -> None:
+        with contextlib.suppress(Error), readable("the answer"):
+            await asyncio.wait_for(answer, timeout=60)  # as the library waits
+
+    task = asyncio.create_task(ask())
+    await asyncio.sleep(0)
+    if is_error:
+        answer.set_exception(Error("no stream"))
+    else:
+        answer.set_result(None)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

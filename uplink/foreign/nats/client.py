@@ -1,5 +1,6 @@
 """The NATS library's client, with bounds on what a server may make it do in one piece."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -25,13 +26,21 @@ class Unreadable(Error):
 
 @contextlib.contextmanager
 def readable(what: str) -> Iterator[None]:
-    """Raises Unreadable, in the ``with`` block, where the library cannot read what the server has sent."""
+    """Raises Unreadable, in the ``with`` block, where the library cannot read what the server has sent.
+
+    Ends a task that is cancelled while an answer comes: `asyncio.wait_for`, which the library waits with, forgets that
+    up to Python 3.11 (python/cpython, issue 86296).
+    """
     try:
         yield
     except Error:
         raise
     except UNREADABLE as error:
         raise Unreadable(f"{what} cannot be read: {error or type(error).__name__}") from error
+    finally:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
 
 
 class BoundedClient(Client):
