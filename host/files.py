@@ -3,6 +3,7 @@
 import fcntl
 import os
 import stat
+import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -58,6 +59,15 @@ def read_password(path: str | Path) -> bytes:
     if not 0 < len(password) <= PASSWORD_BYTES_MAX or b"\n" in password:
         raise ConfigError(f"{path}: expected a password on one line, of at most {PASSWORD_BYTES_MAX} bytes")
     return password
+
+
+def write_no_bytecode() -> None:
+    """Keeps Python from writing the modules to disk that it loads from now on.
+
+    On a full disk, Python before 3.13.1 writes a part of a module, and no later start can read it (python/cpython,
+    issue 126606). What runs for long loads some modules while its disk is full.
+    """
+    sys.dont_write_bytecode = True
 
 
 def open_lock(path: Path) -> int:

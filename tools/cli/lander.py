@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cloud import LanderReplaced, LanderRunning, LandingFailed, land
+from host.files import write_no_bytecode
 from tools.cli.failure import fail, failing_on, say
 from tools.cli.paths import state_directory
 from tools.cli.tables.folders import LANDING_DEFAULT
@@ -52,6 +53,7 @@ def run(
     ] = None,
 ) -> None:
     """Subscribe to a broker and write its messages into landing files, until SIGTERM or Ctrl-C."""
+    write_no_bytecode()
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())

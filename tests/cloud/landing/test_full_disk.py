@@ -20,10 +20,12 @@ SECOND = {SERVER_KEEP_ALIVE: 1}
 
 
 @contextmanager
-def lander(port: int, landing: Path) -> Iterator[Process]:
+def lander(port: int, landing: Path, **environment: str) -> Iterator[Process]:
     options = {"--broker": f"mqtt://127.0.0.1:{port}", "--landing": str(landing), "--roll-seconds": "0.1"}
     argv = [sys.executable, "-m", "tools.cli.main", "lander", "run"]
-    process = Process("lander", [*argv, *[word for option in options.items() for word in option]])
+    process = Process(
+        "lander", [*argv, *[word for option in options.items() for word in option]], environment=environment
+    )
     process.start()
     try:
         process.says("connected")
@@ -81,6 +83,26 @@ def test_a_lander_that_is_told_to_stop_on_a_full_disk_ends_with_1_and_leaves_all
     assert code == 1
     assert re.search(r"File too large.*; the broker keeps the rest", lines[-1])
     assert [path for path in landing.iterdir() if path.suffix in (".parquet", ".json")] == []
+
+
+def test_a_lander_whose_disk_was_full_starts_again(landing: Path, tmp_path: Path) -> None:
+    """Also where Python keeps the modules that it compiles on that disk."""
+    started: list[Process] = []
+
+    def publish(visit: Visit) -> None:
+        while not started:
+            visit.receive()
+        limit_files(started[0], 100)
+        visit.publish("x", b"1", 1)
+        visit.serve()
+
+    cache = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
+    with broker(publish, publish, connack=SECOND) as port:
+        for _ in range(2):
+            started.clear()
+            with lander(port, landing, **cache) as process:
+                started.append(process)
+                process.says("cannot land")
 
 
 def test_a_lander_lands_on_while_the_disk_with_its_output_is_full(landing: Path) -> None:

@@ -22,6 +22,7 @@ from gateway.limits import Verdict
 from gateway.log_fields import about, is_journal, start_logging
 from gateway.store import MessageLog
 from host.errors import ConfigError, HostError
+from host.files import write_no_bytecode
 from host.release import release
 from tools.cli.failure import fail
 from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
@@ -43,6 +44,7 @@ def run(file: ConfigFile = None, config: ConfigAgain = None) -> None:
     On SIGHUP it reads accounts, access rules, certificates and routes again.
     """
     path = chosen("gateway run", file, config)
+    write_no_bytecode()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until there is something to read again
     os.umask(0o077)  # only the owner may read the store's files
     start_logging()
