@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.cloud.lake import Lake
-from tests.cloud.object_store import KEYS, Server
+from tests.cloud.object_store import Server
 from tools.lab.testing.mosquitto import mosquitto
+from tools.lab.testing.object_store import KEYS
 
 os.environ.update(KEYS)  # Spark's tasks have the environment in which the session of all tests began
 

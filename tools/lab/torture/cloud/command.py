@@ -7,24 +7,48 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
+from cloud import has_tables
 from cloud.landing.file import Row
 from cloud.tables.schema import TABLES
+from tools.cli.failure import failing_on
 from tools.cli.paths import memory_folder
 from tools.lab.result import JSON_OPTION, Judgement, end_judged, quick_option
-from tools.lab.torture.cloud.driver import Order
+from tools.lab.testing.object_store import ObjectStoreUnavailable
+from tools.lab.testing.process import ProcessFailed
+from tools.lab.torture.cloud.driver import Answer, Order
 from tools.lab.torture.cloud.judge import judge
 from tools.lab.torture.cloud.messages import Fleet
-from tools.lab.torture.cloud.site import DriverFailed, Site
+from tools.lab.torture.cloud.places import Bucket, Disk
+from tools.lab.torture.cloud.site import Site
+from tools.lab.torture.cloud.worker import WorkerFailed
 
 ACTIONS = {"ingest": 12, "requarantine": 4, "maintain": 3, "month": 1, "checkpoint": 1}
-OPERATIONS = {"ingest": 40, "requarantine": 30, "maintain": 20}
-"""About as many operations on files are in each. A kill is before one of them."""
-MOMENT_S = 0.8
-"""A kill at a random moment comes at most so long after the beginning."""
+TOGETHER = {"ingest": 8, "requarantine": 3, "maintain": 2}
+"""What a job does while another one works on the same tables."""
+SILENT_S = 300.0
+BEGINS_LATER_S = 3.0
+
+
+class Kind(NamedTuple):
+    """What follows from where landing files and tables lie.
+
+    jobs: how many there are. operations: about as many operations on files, or requests to the store, are in each
+    action; a kill is at one of them. moment_s: a kill at a random moment comes at most so long after the beginning.
+    steps: the default.
+    """
+
+    jobs: int
+    operations: dict[str, int]
+    moment_s: float
+    steps: int
+
+
+DISK = Kind(1, {"ingest": 40, "requarantine": 30, "maintain": 20}, 0.8, 100)
+OBJECT_STORE = Kind(2, {"ingest": 150, "requarantine": 100, "maintain": 100}, 4, 20)
 
 
 class Run:
@@ -33,7 +57,7 @@ class Run:
     `judged` counts how often the tables were held against what landed.
     """
 
-    def __init__(self, seed: int, steps: int, java_share: float) -> None:
+    def __init__(self, seed: int, steps: int, java_share: float, kind: Kind = DISK) -> None:
         self.violations: list[str] = []
         self.struck: Counter[str] = Counter()
         self.messages = 0
@@ -41,9 +65,10 @@ class Run:
         self._seed = seed
         self._steps = steps
         self._java_share = java_share
+        self._kind = kind
         self._chance = random.Random(seed)
         self._fleet = Fleet(self._chance)
-        self._operations = dict(OPERATIONS)
+        self._operations = dict(kind.operations)
         self._is_whole = False
 
     @property
@@ -52,8 +77,9 @@ class Run:
         return sum(count for name, count in self.struck.items() if " killed" in name)
 
     def run(self, folder: Path) -> None:
-        """Tortures one site."""
-        site = Site(folder, self._chance)
+        """Tortures one site. Raises ObjectStoreUnavailable, ProcessFailed."""
+        places = Disk(folder, self._chance) if self._kind is DISK else Bucket(self._chance, self._kind.jobs)
+        site = Site(folder, self._chance, places, self._kind.jobs)
         step = 0
         try:
             waiting = self._fleet.draw(20)
@@ -61,12 +87,15 @@ class Run:
                 again = [] if site.land(waiting) else waiting
                 waiting = again + self._fleet.draw(self._chance.randint(1, 40))
                 site.carry()
-                self._act(site, step)
+                if step > 1 and self._kind.jobs > 1 and self._chance.random() < 0.6:
+                    self._act_together(site, step)
+                else:
+                    self._act(site, step)
                 if self.violations:
                     return
             step += 1
             self._end(site, step, waiting)
-        except DriverFailed as failed:
+        except WorkerFailed as failed:
             self._tell(step, str(failed))
         finally:
             site.close()
@@ -77,43 +106,69 @@ class Run:
         (action,) = self._chance.choices(list(ACTIONS), list(ACTIONS.values())) if step > 1 else ["ingest"]
         if action in ("month", "checkpoint"):
             site.strike(f"{action} of two tables")
-        killed = action in OPERATIONS and self._chance.random() < 0.8
-        self._order(site, step, self._kill(action) if killed else Order(action, tables=self._draw_tables()))
-        if site.tables.exists() and self._chance.random() < 0.3:
+        self._order(site, step, self._draw_order(action))
+        self._go_on(site, step)
+
+    def _act_together(self, site: Site, step: int) -> None:
+        """Lets all jobs work on the tables at once. One that runs, or that was killed, is overtaken or left alone."""
+        orders = {}
+        for number in range(self._kind.jobs):
+            (action,) = self._chance.choices(list(TOGETHER), list(TOGETHER.values()))
+            orders[number] = self._draw_order(action)
+            orders[number].silent_s = self._chance.choice((0, 0, SILENT_S)) if number else 0
+            orders[number].wait_s = self._chance.random() * BEGINS_LATER_S if number else 0
+        site.strike("jobs at once")
+        self._note(site, step, orders, site.orders(orders))
+        self._go_on(site, step)
+
+    def _go_on(self, site: Site, step: int) -> None:
+        if self._chance.random() < 0.3 and has_tables(site.tables):
             site.damage()
         if not self._is_whole and self._chance.random() < 0.5:
             self._order(site, step, Order("ingest"))
 
-    def _draw_tables(self) -> list[str]:
-        """Returns the names of some tables: a checkpoint of one takes Spark seconds."""
-        return self._chance.sample([table.name for table in TABLES], 2)
-
-    def _kill(self, action: str) -> Order:
-        """Returns an order that the driver does not survive."""
+    def _draw_order(self, action: str) -> Order:
+        """Returns an order that the driver does not survive, or that it may carry out."""
+        if action not in self._operations or self._chance.random() >= 0.8:
+            # A checkpoint of one table takes Spark seconds.
+            return Order(action, tables=self._chance.sample([table.name for table in TABLES], 2))
         with_java = self._chance.random() < self._java_share
         if self._chance.random() < 0.2:
-            return Order(action, moment=self._chance.random() * MOMENT_S, with_java=with_java)
+            return Order(action, moment=self._chance.random() * self._kind.moment_s, with_java=with_java)
         return Order(action, cut=self._chance.randrange(self._operations[action]), with_java=with_java)
 
     def _order(self, site: Site, step: int, order: Order) -> None:
-        """Gives an order, and judges the tables where they have to be exact.
+        self._note(site, step, {0: order}, {0: site.order(order)})
 
-        A batch may count while its landing files are not recorded yet, until an `ingest` comes to its end.
+    def _note(self, site: Site, step: int, orders: dict[int, Order], answers: dict[int, Answer]) -> None:
+        """Judges the tables where they have to be exact.
+
+        A batch may count while its landing files are not recorded yet, until an `ingest` comes to its end. A job that
+        was refused left all to another one.
         """
-        answer = site.order(order)
-        self._is_whole = not answer.was_cut and (self._is_whole or order.do == "ingest")
-        if not answer.was_cut and order.do in OPERATIONS and step > 1:  # the first run makes the tables, it takes more
-            self._operations[order.do] = max(answer.operations, OPERATIONS[order.do] // 2)
+        done = [number for number, answer in answers.items() if answer.is_done]
+        was_stopped = any(answer.was_cut or answer.failure for answer in answers.values())
+        has_ingested = any(orders[number].do == "ingest" for number in done)
+        self._is_whole = not was_stopped and (has_ingested or (self._is_whole and len(done) == len(answers)))
+        for number in done:
+            action = orders[number].do
+            if action in self._operations and step > 1:  # the first run makes the tables, it takes more
+                least = self._kind.operations[action] // 2
+                self._operations[action] = max(answers[number].operations, least)
         if self._is_whole:
             self._judge(site, step, is_last=False)
 
     def _end(self, site: Site, step: int, waiting: list[Row]) -> None:
+        site.settle()
         while not site.land(waiting):
             pass
         site.carry(last=True)
         for action in ("settle", "requarantine", "maintain", "verify"):
-            for fault in site.order(Order(action)).faults:
+            answer = site.order(Order(action))
+            for fault in answer.faults:
                 self._tell(step, fault)
+            if not answer.is_done:
+                self._tell(step, f"{action} was refused, or failed, while nothing else ran: {answer.failure}")
         self._judge(site, step, is_last=True)
 
     def _judge(self, site: Site, step: int, is_last: bool) -> None:
@@ -127,7 +182,13 @@ class Run:
 
 def cloud(
     runs: Annotated[int, typer.Option(min=1, help="How many runs, each with new tables.")] = 10,
-    steps: Annotated[int, typer.Option(min=1, help="How often each run lands, carries files and acts.")] = 100,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="How often each run lands, carries files and acts: by default 100, with --s3 20."),
+    ] = None,
+    s3: Annotated[
+        bool, typer.Option("--s3", help="Landing files and tables in an object store that fails, and two jobs at once.")
+    ] = False,
     java_share: Annotated[
         float, typer.Option(min=0, max=1, help="The share of the driver's kills in which its Java dies too.")
     ] = 0.05,
@@ -137,13 +198,18 @@ def cloud(
 ) -> None:
     """Kill lander and job, cut their files, and hold the tables against what landed.
 
-    Ends with 1 if a message or a reading is missing, or there twice.
+    Ends with 1 if a message or a reading is missing, or there twice, and with 2 if it could not run.
     """
     started = time.monotonic()
     done: list[Run] = []
+    kind = OBJECT_STORE if s3 else DISK
+    steps = steps or kind.steps
     for number in range(runs):
-        one = Run(seed + number, steps, java_share)
-        with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+        one = Run(seed + number, steps, java_share, kind)
+        with (
+            tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
+            failing_on(ObjectStoreUnavailable, ProcessFailed, command="torture cloud"),
+        ):
             one.run(Path(folder))
         done.append(one)
         found = "; ".join(one.violations[:3]) or "holds"
@@ -153,7 +219,14 @@ def cloud(
     messages = sum(one.messages for one in done)
     judged = sum(one.judged for one in done)
     kills = sum(one.kills for one in done)
-    more = {"runs": runs, "steps": steps, "kills": kills, "judged": judged, "struck": dict(sorted(struck.items()))}
+    more = {
+        "runs": runs,
+        "steps": steps,
+        "s3": s3,
+        "kills": kills,
+        "judged": judged,
+        "struck": dict(sorted(struck.items())),
+    }
     judgement = Judgement(not violations, seed, messages, violations=violations, more=more)
     lines = _lines(judgement, kills, judged, struck)
     end_judged("torture", "cloud", judgement, time.monotonic() - started, lines, as_json)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cloud.storage.place import open_storage
@@ -14,14 +15,15 @@ from tools.lab.torture.cloud.messages import Key, by_identity
 Identity = tuple[str, int, int]
 
 
-def read(folder: Path, table: str) -> list[dict[str, Any]]:
+def read(tables: Path | str, table: str) -> list[dict[str, Any]]:
     """Returns the rows of a table by Delta's log and the Parquet files that it names."""
-    files = StoredTable(open_storage(folder / table)).files
-    return [row for place in files for row in pq.ParquetFile(folder / table / place).read().to_pylist()]
+    folder = open_storage(tables).child(table)
+    files = (pq.ParquetFile(pa.BufferReader(folder.read(place))) for place in StoredTable(folder).files)
+    return [row for file in files for row in file.read().to_pylist()]
 
 
 def judge(
-    tables: Path, files: Mapping[str, list[Key]], kinds: Mapping[Key, int | None], is_last: bool
+    tables: Path | str, files: Mapping[str, list[Key]], kinds: Mapping[Key, int | None], is_last: bool
 ) -> Iterator[str]:
     """Yields a sentence for each thing that is not as promised.
 
@@ -62,7 +64,7 @@ def judge(
             yield f"batch {row['batch']} does not add up"
 
 
-def _judge_ledger(tables: Path, landed: set[Identity]) -> Iterator[str]:
+def _judge_ledger(tables: Path | str, landed: set[Identity]) -> Iterator[str]:
     rows = read(tables, "ledger")
     numbers = [(row["origin"], int(row["epoch"], 16), seq) for row in rows for seq in range(row["lo"], row["hi"] + 1)]
     if len(numbers) != len(set(numbers)) or set(numbers) != landed:

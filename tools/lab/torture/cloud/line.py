@@ -1,0 +1,308 @@
+"""A line to an object store that fails, and that ends the process behind it before one of its requests.
+
+A request may not reach the store, or its answer may not come back, so that nobody knows whether it was carried out. It
+may also be carried out when the process that sent it is long dead.
+"""
+
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+from urllib.request import urlopen
+
+from cloud.storage.place import is_url
+from tools.lab.testing.ports import free_port
+from tools.lab.torture.cloud.cut import Cutter, kill_this_process
+
+DELAY_S = 0.5
+LATE_S = 2.0
+"""A request that is late is carried out at most so long after its line was cut."""
+OUTAGE_S = 8.0
+_CONTROL = "/-/"
+"""Below this path a process speaks with its line. No bucket has such a name."""
+_FAULTS = ("delayed", "cut before", "cut after", "cut within", "late", "503", "503 though done")
+_BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+_OWN_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server")
+
+
+class StoreLine:
+    """A line to the store on a port of its own, for one process at a time and the processes that work for it.
+
+    struck: how often each fault struck, apart from kills.
+    """
+
+    def __init__(self, store: int, creating: threading.Lock, seed: int, share: float, *, is_late: bool = True) -> None:
+        """store: the port of the store.
+
+        creating: held by all lines to this store while it creates an object on condition that there is none. S3 looks
+            and creates at once; moto looks first.
+        share: the share of requests that fail. is_late: whether some are carried out late.
+        """
+        self.struck: Counter[str] = Counter()
+        self.port = free_port()
+        self._store = store
+        self._creating = creating
+        self._chance = random.Random(seed)
+        self._share = share
+        self._faults = [name for name in _FAULTS if is_late or name != "late"]
+        self._kills = ("before", "after", "late") if is_late else ("before", "after")
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._at: int | None = None
+        self._outage_at: int | None = None
+        self._outage_end_s = 0.0
+        self._late: list[threading.Thread] = []
+        self.requests = 0
+        self._server = _Server(("127.0.0.1", self.port), _Handler)
+        self._server.line = self
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def close(self) -> None:
+        """Takes no more requests."""
+        self._server.shutdown()
+        self._server.server_close()
+
+    def settle(self) -> None:
+        """Lets all requests through from now on, and waits for those that are late."""
+        with self._lock:
+            self._share, self._outage_at, self._outage_end_s = 0, None, 0
+            late = list(self._late)
+        for one in late:
+            one.join()
+
+    def fail_at(self, request: int | None) -> None:
+        """All requests fail for a while, from this one of the next process on; None: they do not."""
+        with self._lock:
+            self._outage_at = request
+
+    def begin(self, pid: int, at: int | None) -> None:
+        """Counts from 0. The process is killed at request `at`."""
+        with self._lock:
+            self._pid, self._at, self.requests = pid, at, 0
+
+    def spare(self) -> int:
+        """Lets the process live: it has done all that it was to do. Returns how many requests it has sent."""
+        with self._lock:
+            self._at = None
+            return self.requests
+
+    def draw(self) -> str:
+        """Returns the fate of the next request, "" for one without a fault."""
+        with self._lock:
+            number, self.requests = self.requests, self.requests + 1
+            if number == self._at:
+                self._at = None
+                return f"killed {self._chance.choice(self._kills)}"
+            if number == self._outage_at:
+                self._outage_at, self._outage_end_s = None, time.monotonic() + OUTAGE_S
+                self.struck["outage"] += 1
+            if time.monotonic() < self._outage_end_s:
+                return "503"
+            if self._chance.random() >= self._share:
+                return ""
+            fate = self._chance.choice(self._faults)
+            self.struck[f"request {fate}"] += 1
+            return fate
+
+    def kill(self) -> None:
+        """Kills the process that is counted."""
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+
+    def carry(self, request: "Request") -> "Answer":
+        """Lets the store carry out a request. Raises OSError."""
+        if request.headers.get("If-None-Match") == "*":
+            with self._creating:
+                return self._carry(request)
+        return self._carry(request)
+
+    def carry_late(self, request: "Request") -> None:
+        """Lets the store carry out a request after a while, if it changes something."""
+        if request.method == "GET":
+            return
+        with self._lock:
+            late = threading.Thread(target=self._carry_late, args=(request, self._chance.random() * LATE_S))
+            self._late = [one for one in self._late if one.is_alive()] + [late]
+            late.start()
+
+    def _carry_late(self, request: "Request", seconds: float) -> None:
+        time.sleep(seconds)
+        with suppress(OSError):  # the store has ended
+            self.carry(request)
+
+    def _carry(self, request: "Request") -> "Answer":
+        connection = HTTPConnection("127.0.0.1", self._store, timeout=60)
+        try:
+            connection.request(request.method, request.path, request.body, request.headers)
+            return Answer(connection.getresponse())
+        except HTTPException as error:
+            raise OSError(str(error)) from error
+        finally:
+            connection.close()
+
+    def draw_delay_s(self) -> float:
+        """Returns for how long a request is delayed (s)."""
+        with self._lock:
+            return self._chance.random() * DELAY_S
+
+
+class Request:
+    """A request as a process has sent it."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler) -> None:
+        self.method: str = handler.command
+        self.path = handler.path
+        self.headers = dict(handler.headers.items())
+        self.body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+
+
+class Answer:
+    """The store's answer to a request. A HEAD has no body, and says how long it would be."""
+
+    def __init__(self, came: HTTPResponse) -> None:
+        self.status = came.status
+        self.body = came.read()
+        self.length = came.getheader("Content-Length") or str(len(self.body))
+        self.headers = [(name, value) for name, value in came.getheaders() if name.lower() not in _OWN_HEADERS]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    line: StoreLine
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A process that was killed reads no answer."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a process to the store."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
+
+    def _handle(self) -> None:
+        line, request = self.server.line, Request(self)
+        if request.path.startswith(_CONTROL):
+            self._control(line, urlsplit(request.path))
+            return
+        match line.draw():
+            case "":
+                self._answer(line.carry(request))
+            case "delayed":
+                time.sleep(line.draw_delay_s())
+                self._answer(line.carry(request))
+            case "503":
+                self._send(503, [], _BUSY)
+            case "503 though done":
+                line.carry(request)
+                self._send(503, [], _BUSY)
+            case "cut within":
+                answer = line.carry(request)
+                answer.body = answer.body[: len(answer.body) // 2]
+                self._answer(answer)
+                self._cut()
+            case "cut after":
+                line.carry(request)
+                self._cut()
+            case "late":
+                line.carry_late(request)
+                self._cut()
+            case "killed after":
+                line.carry(request)
+                line.kill()
+                self._cut()
+            case "killed late":
+                line.kill()
+                line.carry_late(request)
+                self._cut()
+            case "killed before":
+                line.kill()
+                self._cut()
+            case _:
+                self._cut()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("do_"):  # whatever the method of the request
+            return self._handle
+        raise AttributeError(name)
+
+    def _control(self, line: StoreLine, asked: Any) -> None:
+        if asked.path == f"{_CONTROL}begin":
+            order = parse_qs(asked.query)
+            line.begin(int(order["pid"][0]), int(order["at"][0]) if "at" in order else None)
+            self._send(200, [], b"")
+        else:
+            self._send(200, [], str(line.spare()).encode())
+
+    def _answer(self, answer: Answer) -> None:
+        self._send(answer.status, answer.headers, answer.body, answer.length)
+
+    def _send(self, status: int, headers: list[tuple[str, str]], body: bytes, length: str | None = None) -> None:
+        self.send_response_only(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if status not in (204, 304):
+            self.send_header("Content-Length", length or str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+        self.wfile.flush()
+
+    def _cut(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class AnyCutter(Protocol):
+    """Ends this process, before it has done all that it is to do."""
+
+    def begin(self, at: int | None) -> None:
+        """Counts from 0. The process ends at `at`."""
+
+    def cut(self) -> None:
+        """Ends the process."""
+
+    @property
+    def operations(self) -> int:
+        """How many there were, when all is done. From now on nothing counts."""
+
+
+def open_cutter(place: str, left: Path) -> AnyCutter:
+    """Returns what ends this process before one of its operations on files of a folder, or at one of its requests to
+    the store behind a URL. left: the file that says what a power cut may undo."""
+    return RequestCutter(place) if is_url(place) else Cutter(Path(place), left)
+
+
+class RequestCutter:
+    """Has the line end this process at one of its requests to an object store. It is used as a Cutter is."""
+
+    def __init__(self, place: str) -> None:
+        """place: the URL of a part of the store, whose endpoint is the line."""
+        (endpoint,) = parse_qs(urlsplit(place).query)["endpoint_override"]
+        self._line = f"http://{endpoint}{_CONTROL}"
+
+    def begin(self, at: int | None) -> None:
+        """Counts from 0. The process is killed at request `at`."""
+        cut = "" if at is None else f"&at={at}"
+        urlopen(f"{self._line}begin?pid={os.getpid()}{cut}").close()
+
+    def cut(self) -> None:
+        """Ends the process. What it has asked of the store is on its way."""
+        kill_this_process()
+
+    @property
+    def operations(self) -> int:
+        """How many requests went over the line. From now on no request ends this process."""
+        with urlopen(f"{self._line}spare") as answer:
+            return int(answer.read())
