@@ -26,7 +26,7 @@ from tools.lab.torture.cloud.cut import Cutter, kill_this_process
 DELAY_S = 0.5
 LATE_S = 2.0
 """A request that is late is carried out at most so long after its line was cut."""
-OUTAGE_S = 8.0
+OUTAGE_S = 4.0
 _CONTROL = "/-/"
 """Below this path a process speaks with its line. No bucket has such a name."""
 _FAULTS = ("delayed", "cut before", "cut after", "cut within", "late", "503", "503 though done")

@@ -18,6 +18,9 @@ from tools.lab.torture.cloud.line import StoreLine
 
 FAULTS_SHARE = 0.02
 """The share of requests to the object store that fail."""
+OUTAGES_SHARE = 0.1
+"""The share of a job's orders in which it does not reach the store for a while."""
+OUTAGE_AT_MOST = 150
 
 
 class Places(Protocol):
@@ -40,6 +43,9 @@ class Places(Protocol):
 
     def job(self, number: int) -> list[str]:
         """Returns the landing folder and the tables as a job reaches them."""
+
+    def begin(self, number: int) -> None:
+        """A job is about to begin something."""
 
     def killed(self) -> Iterator[str]:
         """Does what the end of a process may do to its files. Yields the names of the faults."""
@@ -69,6 +75,9 @@ class Disk:
 
     def job(self, number: int) -> list[str]:
         return [str(self.landing), str(self.tables), str(self._left)]
+
+    def begin(self, number: int) -> None:
+        """Nothing lies between a job and its disk."""
 
     def killed(self) -> Iterator[str]:
         """Undoes, as a power cut may, what no sync has made durable."""
@@ -133,8 +142,11 @@ class Bucket:
         self.origin, self.landing, self.tables = map(self._store.url, ("lander", "landing", "tables"))
         os.environ.update(KEYS)  # for the processes of the site, too
         self._chance = chance
+        self._is_settled = False
         creating = threading.Lock()
-        self.lines = [StoreLine(self._store.port, creating, chance.randrange(2**32), FAULTS_SHARE) for _ in range(jobs)]
+        self._lines = [
+            StoreLine(self._store.port, creating, chance.randrange(2**32), FAULTS_SHARE) for _ in range(jobs)
+        ]
         # A manifest that comes later than the next start of its lander has no file any more.
         self._lander = StoreLine(self._store.port, creating, chance.randrange(2**32), FAULTS_SHARE, is_late=False)
 
@@ -142,8 +154,13 @@ class Bucket:
         return [self._store.url("lander", self._lander.port), ""]
 
     def job(self, number: int) -> list[str]:
-        port = self.lines[number].port
+        port = self._lines[number].port
         return [self._store.url("landing", port), self._store.url("tables", port), ""]
+
+    def begin(self, number: int) -> None:
+        """Lets the store be out of a job's reach sometimes, for a while from one of its requests on."""
+        is_away = self._chance.random() < OUTAGES_SHARE and not self._is_settled
+        self._lines[number].fail_at(self._chance.randrange(OUTAGE_AT_MOST) if is_away else None)
 
     def killed(self) -> Iterator[str]:
         """What a process has asked of the store is on its way: its line has chosen that. A store loses nothing."""
@@ -169,12 +186,13 @@ class Bucket:
                     turns.remove(name)
 
     def settle(self) -> None:
-        for line in (*self.lines, self._lander):
+        self._is_settled = True
+        for line in (*self._lines, self._lander):
             line.settle()
 
     def close(self) -> dict[str, int]:
         found: dict[str, int] = {}
-        for line in (*self.lines, self._lander):
+        for line in (*self._lines, self._lander):
             line.close()
             for name, count in line.struck.items():
                 found[name] = found.get(name, 0) + count

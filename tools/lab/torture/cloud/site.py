@@ -171,6 +171,7 @@ class Site:
         for number in orders:
             self._jobs[number].start(ready=True)
         for number, order in orders.items():
+            self._places.begin(number)
             self._jobs[number].tell(msgspec.json.encode(order).decode())
         answers = {number: self._hear(self._jobs[number], order) for number, order in orders.items()}
         for number, answer in answers.items():
