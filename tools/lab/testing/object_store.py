@@ -9,7 +9,7 @@ from tools.lab.testing.process import Process
 KEYS = {"AWS_ACCESS_KEY_ID": "lander", "AWS_SECRET_ACCESS_KEY": "hunter2", "AWS_EC2_METADATA_DISABLED": "true"}
 """What a process that uses the store has in its environment."""
 BUCKET = "lake"
-_START_S = 60
+_START_S = 180
 
 
 class ObjectStoreUnavailable(Exception):

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,7 +30,11 @@ LATE_S = 2.0
 OUTAGE_S = 4.0
 _CONTROL = "/-/"
 """Below this path a process speaks with its line. No bucket has such a name."""
-_FAULTS = ("delayed", "cut before", "cut after", "cut within", "late", "503", "503 though done")
+FAULTS = ("delayed", "cut before", "cut after", "cut within", "503", "503 though done")
+LATE_FAULTS = (*FAULTS, "late")
+KILLS = ("before", "after")
+LATE_KILLS = (*KILLS, "late")
+"""Whether the store carries out the request at which a process is killed."""
 _BUSY = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
 _OWN_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length", "date", "server")
 
@@ -40,12 +45,20 @@ class StoreLine:
     struck: how often each fault struck, apart from kills.
     """
 
-    def __init__(self, store: int, creating: threading.Lock, seed: int, share: float, *, is_late: bool = True) -> None:
+    def __init__(
+        self,
+        store: int,
+        creating: threading.Lock,
+        seed: int,
+        share: float,
+        faults: Sequence[str] = FAULTS,
+        kills: Sequence[str] = KILLS,
+    ) -> None:
         """store: the port of the store.
 
         creating: held by all lines to this store while it creates an object on condition that there is none. S3 looks
             and creates at once; moto looks first.
-        share: the share of requests that fail. is_late: whether some are carried out late.
+        share: the share of requests that have one of the faults.
         """
         self.struck: Counter[str] = Counter()
         self.port = free_port()
@@ -53,8 +66,7 @@ class StoreLine:
         self._creating = creating
         self._chance = random.Random(seed)
         self._share = share
-        self._faults = [name for name in _FAULTS if is_late or name != "late"]
-        self._kills = ("before", "after", "late") if is_late else ("before", "after")
+        self._faults, self._kills = faults, kills
         self._lock = threading.Lock()
         self._pid = 0
         self._at: int | None = None

@@ -14,7 +14,7 @@ from cloud.storage.place import open_storage
 from cloud.tables.tables import JOBS
 from tools.lab.testing.object_store import KEYS, ObjectStore
 from tools.lab.torture.cloud.cut import Undone
-from tools.lab.torture.cloud.line import StoreLine
+from tools.lab.torture.cloud.line import FAULTS, KILLS, LATE_FAULTS, LATE_KILLS, StoreLine
 
 FAULTS_SHARE = 0.02
 """The share of requests to the object store that fail."""
@@ -144,11 +144,11 @@ class Bucket:
         self._chance = chance
         self._is_settled = False
         creating = threading.Lock()
-        self._lines = [
-            StoreLine(self._store.port, creating, chance.randrange(2**32), FAULTS_SHARE) for _ in range(jobs)
-        ]
-        # A manifest that comes later than the next start of its lander has no file any more.
-        self._lander = StoreLine(self._store.port, creating, chance.randrange(2**32), FAULTS_SHARE, is_late=False)
+        # For the lander none is late: a manifest that comes after the next start of its lander has no file any more.
+        *self._lines, self._lander = (
+            StoreLine(self._store.port, creating, chance.randrange(2**32), FAULTS_SHARE, *faults)
+            for faults in (*[(LATE_FAULTS, LATE_KILLS)] * jobs, (FAULTS, KILLS))
+        )
 
     def lander(self) -> list[str]:
         return [self._store.url("lander", self._lander.port), ""]
