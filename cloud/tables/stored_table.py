@@ -344,5 +344,6 @@ def _telling(folder: Storage) -> Iterator[None]:
     try:
         yield
     except (DeltaError, OSError) as error:
-        said = _COLOUR.sub("", str(error)).strip().splitlines() or [type(error).__name__]
-        raise StoreError(f"{folder}: {said[0]}") from None
+        # It breaks a text at each colon, and the reason comes last.
+        lines = [line.strip(" \u21b3") for line in _COLOUR.sub("", str(error)).splitlines()]
+        raise StoreError(f"{folder}: {': '.join(filter(None, lines)) or type(error).__name__}") from None

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from cloud.landing.file import Row
 from cloud.landing.folder import LandingFolder
 from cloud.storage.objects import ObjectStorage
 from cloud.storage.place import open_storage
+from cloud.storage.storage import StoreError
 from cloud.tables.data_file import DataFile
 from cloud.tables.schema import BATCHES, BRONZE_MESSAGES, LANDING_FILES, LEDGER, QUARANTINE, READINGS, TABLES, Table
 from cloud.tables.stored_table import StoredTable
@@ -27,6 +29,7 @@ from tests.cloud.job.cut_job import Cut
 from tests.cloud.messages import row
 from tests.cloud.object_store import Server
 from tools.cli.main import make_app
+from tools.lab.torture.cloud.line import StoreLine
 
 FIRST = [row(1), row(2), row(2), row(3, content=b"no SenML")]
 SECOND = [row(2), row(4), row(3, content=b"other")]
@@ -270,6 +273,19 @@ def test_rebuild_leaves_the_new_tables_beside_the_old_ones(store: Store) -> None
     rebuilt.tables = store.server.url(f"{store.site}/tables.rebuilt")
     rebuilt.check()
     store.check()
+
+
+def test_error_of_the_store_says_its_reason_in_one_line(store: Store, server: Server) -> None:
+    Tables(store.spark, store.tables).create_missing()
+    line = StoreLine(server.port, threading.Lock(), 1, share=1, faults=("cut within",))
+    table = open_storage(server.url(f"{store.site}/tables/ledger", line.port))
+    with pytest.raises(StoreError) as raised:
+        StoredTable(table)
+    line.close()
+    text = str(raised.value)
+    assert text.startswith(f"s3://lake/{store.site}/tables/ledger: ")
+    assert text.endswith(": end of file before message length reached")
+    assert not {"\n", "\x1b", "\u21b3"} & set(text)
 
 
 def test_log_is_read_from_the_checkpoint_that_the_job_writes(store: Store, server: Server) -> None:
