@@ -71,9 +71,10 @@ class StoredTable:
 
     @property
     def files(self) -> Mapping[str, DataFile]:
-        """The files that hold the table's rows, by their places."""
+        """The files that hold the table's rows, by their places. Raises OSError."""
         if self._table and self._files_version != self._table.version():
-            actions = pa.table(self._table.get_add_actions()).sort_by(_OLDEST_FIRST)
+            with _telling(self.folder):
+                actions = pa.table(self._table.get_add_actions()).sort_by(_OLDEST_FIRST)
             paths = actions["path"].to_pylist()
             known = {file.path: file for file in self._files.values()}
             unknown = actions.filter(pa.array([path not in known for path in paths], pa.bool_()))
@@ -97,11 +98,12 @@ class StoredTable:
         return self._table.protocol().min_reader_version if self._table else 1
 
     def transaction(self, application: str) -> int:
-        """Returns the version of an application's last transaction; -1 without one."""
+        """Returns the version of an application's last transaction; -1 without one. Raises OSError."""
         if self._transactions_of != self.version:
             self._transactions, self._transactions_of = {}, self.version
         if application not in self._transactions:  # delta-rs reads the log for each answer
-            found = self._table.transaction_version(application) if self._table else None
+            with _telling(self.folder):
+                found = self._table.transaction_version(application) if self._table else None
             self._transactions[application] = -1 if found is None else found
         return self._transactions[application]
 

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from cloud import maintain, verify
 from cloud.storage.local import LocalStorage
+from cloud.storage.storage import StoreError
 from cloud.tables import ledger, stored_table
 from cloud.tables.data_file import name_start
 from cloud.tables.schema import CHECKS, LEDGER, READINGS, TABLES, Table
@@ -142,6 +143,16 @@ def test_a_log_that_cannot_be_read_is_told_and_nothing_is_removed(tables: Tables
     with pytest.raises(OSError, match=f"{LEDGER.name}: "):
         spans(Tables(tables.spark, tables.folder))
     assert {path: path.read_bytes() for path in log.iterdir()} == before
+
+
+def test_a_log_that_is_gone_while_a_job_runs_is_told_in_one_line(tmp_path: Path) -> None:
+    table = StoredTable(LocalStorage(tmp_path / LEDGER.name))
+    table.create(LEDGER)
+    for path in (tmp_path / LEDGER.name / "_delta_log").iterdir():
+        path.unlink()
+    with pytest.raises(StoreError, match=r"^/.*/ledger: Kernel error: File not found: .*") as raised:
+        table.transaction("anyone")
+    assert "\n" not in str(raised.value)
 
 
 def test_the_change_feed_has_the_rows_that_were_deleted_and_no_other(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """A line to an object store that fails, and that ends the process behind it before one of its requests.
 
-A request may not reach the store, or its answer may not come back, so that nobody knows whether it was carried out. It
-may also be carried out when the process that sent it is long dead.
+A request may not reach the store, or its answer may not come back, so that its process does not know whether it was
+carried out. It may also be carried out when the process that sent it is long dead.
 """
 
 import os
@@ -84,7 +84,7 @@ class StoreLine:
         self._server.server_close()
 
     def settle(self) -> None:
-        """Lets all requests through from now on, and waits for those that are late."""
+        """Lets all requests through from now on, and waits for the late ones."""
         with self._lock:
             self._share, self._outage_at, self._outage_end_s = 0, None, 0
             late = list(self._late)
