@@ -113,12 +113,28 @@ def test_requests_fail_for_a_while_from_one_on_and_not_before(make_line: MakeLin
     assert ask(line.port, "GET", "away") == (200, b"1")
 
 
+def test_requests_are_held_from_one_on_until_they_are_released(store: Server, make_line: MakeLine) -> None:
+    line = make_line()
+    line.hold_at(1)
+    assert ask(line.port, "PUT", "held-0", b"1") == (200, b"")
+    assert not line.is_held(0)
+    answers: list[tuple[int, bytes] | None] = []
+    asking = threading.Thread(target=lambda: answers.append(ask(line.port, "PUT", "held-1", b"1")))
+    asking.start()
+    assert line.is_held(60)
+    found = ask(store.port, "HEAD", "held-1")
+    assert (answers, found and found[0]) == ([], 404)
+    line.release()
+    asking.join()
+    assert answers == [(200, b"")]
+
+
 def test_one_of_two_that_create_an_object_at_once_does(make_line: MakeLine) -> None:
     line = make_line()
     statuses: list[int | None] = []
 
     def create() -> None:
-        answer = ask(line.port, "PUT", "once", b"1", **{"If-None-Match": "*"})
+        answer = ask(line.port, "PUT", "once", b"1", **{"if-none-match": "*"})  # as the jobs' libraries write it
         statuses.append(answer[0] if answer else None)
 
     threads = [threading.Thread(target=create) for _ in range(8)]

@@ -110,15 +110,21 @@ class Run:
         self._go_on(site, step)
 
     def _act_together(self, site: Site, step: int) -> None:
-        """Lets all jobs work on the tables at once. One that runs, or that was killed, is overtaken or left alone."""
-        orders = {}
-        for number in range(self._kind.jobs):
-            (action,) = self._chance.choices(list(TOGETHER), list(TOGETHER.values()))
-            orders[number] = self._draw_order(action)
-            orders[number].silent_s = self._chance.choice((0, 0, SILENT_S)) if number else 0
-            orders[number].wait_s = self._chance.random() * BEGINS_LATER_S if number else 0
+        """Lets two jobs work on the tables at once. The first one is held while the second one takes over. Or the
+        second one begins somewhat later, and takes over or leaves the first one alone."""
+        actions = self._chance.choices(list(TOGETHER), list(TOGETHER.values()), k=self._kind.jobs)
         site.strike("jobs at once")
-        self._note(site, step, orders, site.orders(orders))
+        if self._chance.random() < 0.5:
+            # A job that is killed does little harm by being late.
+            slow, fast = (self._draw_order(action, killed) for action, killed in zip(actions, (0.2, 0.5), strict=True))
+            orders = {0: slow, 1: fast}
+            answers = site.overtake(self._chance.randrange(self._operations[slow.do]), slow, fast)
+        else:
+            orders = {number: self._draw_order(action) for number, action in enumerate(actions)}
+            orders[1].silent_s = self._chance.choice((0, 0, SILENT_S))
+            orders[1].wait_s = self._chance.random() * BEGINS_LATER_S
+            answers = site.orders(orders)
+        self._note(site, step, orders, answers)
         self._go_on(site, step)
 
     def _go_on(self, site: Site, step: int) -> None:
@@ -127,9 +133,9 @@ class Run:
         if not self._is_whole and self._chance.random() < 0.5:
             self._order(site, step, Order("ingest"))
 
-    def _draw_order(self, action: str) -> Order:
-        """Returns an order that the driver does not survive, or that it may carry out."""
-        if action not in self._operations or self._chance.random() >= 0.8:
+    def _draw_order(self, action: str, killed: float = 0.8) -> Order:
+        """Returns an order that the driver may carry out, or, with this chance, does not survive."""
+        if action not in self._operations or self._chance.random() >= killed:
             # A checkpoint of one table takes Spark seconds.
             return Order(action, tables=self._chance.sample([table.name for table in TABLES], 2))
         with_java = self._chance.random() < self._java_share

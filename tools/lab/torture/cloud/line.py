@@ -25,6 +25,8 @@ from tools.lab.testing.ports import free_port
 from tools.lab.torture.cloud.cut import Cutter, kill_this_process
 
 DELAY_S = 0.5
+HELD_S = 60.0
+"""A line that is held lets all requests through again after so long at the latest."""
 LATE_S = 2.0
 """A request that is late is carried out at most so long after its line was cut."""
 OUTAGE_S = 4.0
@@ -72,6 +74,10 @@ class StoreLine:
         self._at: int | None = None
         self._outage_at: int | None = None
         self._outage_end_s = 0.0
+        self._hold_at: int | None = None
+        self._held = threading.Event()
+        self._through = threading.Event()
+        self._through.set()
         self._late: list[threading.Thread] = []
         self.requests = 0
         self._server = _Server(("127.0.0.1", self.port), _Handler)
@@ -96,10 +102,30 @@ class StoreLine:
         with self._lock:
             self._outage_at = request
 
+    def hold_at(self, request: int) -> None:
+        """Holds all requests, from this one of the next process on, until `release`."""
+        with self._lock:
+            self._hold_at = request
+        self._held.clear()
+
+    def is_held(self, seconds: float) -> bool:
+        """Waits until requests are held, at most for so long (s). Returns whether they are."""
+        return self._held.wait(seconds)
+
+    def release(self) -> None:
+        """Lets all requests through that were held."""
+        with self._lock:
+            self._hold_at = None
+        self._through.set()
+
     def begin(self, pid: int, at: int | None) -> None:
         """Counts from 0. The process is killed at request `at`."""
         with self._lock:
             self._pid, self._at, self.requests = pid, at, 0
+
+    def wait(self) -> None:
+        """Returns when the line is not held."""
+        self._through.wait(HELD_S)
 
     def spare(self) -> int:
         """Lets the process live: it has done all that it was to do. Returns how many requests it has sent."""
@@ -111,6 +137,11 @@ class StoreLine:
         """Returns the fate of the next request, "" for one without a fault."""
         with self._lock:
             number, self.requests = self.requests, self.requests + 1
+            if number == self._hold_at:
+                self._hold_at = None
+                self.struck["held"] += 1
+                self._through.clear()
+                self._held.set()
             if number == self._at:
                 self._at = None
                 return f"killed {self._chance.choice(self._kills)}"
@@ -132,7 +163,7 @@ class StoreLine:
 
     def carry(self, request: "Request") -> "Answer":
         """Lets the store carry out a request. Raises OSError."""
-        if request.headers.get("If-None-Match") == "*":
+        if request.is_creating:
             with self._creating:
                 return self._carry(request)
         return self._carry(request)
@@ -174,6 +205,7 @@ class Request:
         self.method: str = handler.command
         self.path = handler.path
         self.headers = dict(handler.headers.items())
+        self.is_creating = handler.headers.get("If-None-Match") == "*"  # in whatever case it is written
         self.body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
 
 
@@ -207,7 +239,9 @@ class _Handler(BaseHTTPRequestHandler):
         if request.path.startswith(_CONTROL):
             self._control(line, urlsplit(request.path))
             return
-        match line.draw():
+        fate = line.draw()
+        line.wait()
+        match fate:
             case "":
                 self._answer(line.carry(request))
             case "delayed":

@@ -47,6 +47,9 @@ class Places(Protocol):
     def begin(self, number: int) -> None:
         """A job is about to begin something."""
 
+    def line(self, number: int) -> StoreLine | None:
+        """Returns what lies between a job and its places; None where nothing does."""
+
     def killed(self) -> Iterator[str]:
         """Does what the end of a process may do to its files. Yields the names of the faults."""
 
@@ -77,7 +80,10 @@ class Disk:
         return [str(self.landing), str(self.tables), str(self._left)]
 
     def begin(self, number: int) -> None:
-        """Nothing lies between a job and its disk."""
+        """Nothing strikes before a kill."""
+
+    def line(self, number: int) -> StoreLine | None:
+        return None
 
     def killed(self) -> Iterator[str]:
         """Undoes, as a power cut may, what no sync has made durable."""
@@ -161,6 +167,9 @@ class Bucket:
         """Lets the store be out of a job's reach sometimes, for a while from one of its requests on."""
         is_away = self._chance.random() < OUTAGES_SHARE and not self._is_settled
         self._lines[number].fail_at(self._chance.randrange(OUTAGE_AT_MOST) if is_away else None)
+
+    def line(self, number: int) -> StoreLine | None:
+        return self._lines[number]
 
     def killed(self) -> Iterator[str]:
         """What a process has asked of the store is on its way: its line has chosen that. A store loses nothing."""

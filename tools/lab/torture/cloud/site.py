@@ -20,6 +20,7 @@ from tools.lab.torture.cloud.places import Places
 from tools.lab.torture.cloud.worker import Worker
 
 COPIER = "copier-1"
+HELD_WITHIN_S = 20.0
 
 
 class Site:
@@ -171,9 +172,32 @@ class Site:
         for number in orders:
             self._jobs[number].start(ready=True)
         for number, order in orders.items():
-            self._places.begin(number)
-            self._jobs[number].tell(msgspec.json.encode(order).decode())
-        answers = {number: self._hear(self._jobs[number], order) for number, order in orders.items()}
+            self._tell(number, order)
+        return self._heard(orders, {number: self._hear(self._jobs[number], order) for number, order in orders.items()})
+
+    def overtake(self, at: int, slow: Order, fast: Order) -> dict[int, Answer]:
+        """Holds the first job at one of its requests, while the second one does something. Raises WorkerFailed."""
+        orders = {0: slow, 1: fast}
+        line = self._places.line(0)
+        assert line is not None
+        for number in orders:
+            self._jobs[number].start(ready=True)
+        line.hold_at(at)
+        self._tell(0, slow)
+        line.is_held(HELD_WITHIN_S)  # or it has ended, or was killed before
+        self._tell(1, fast)
+        try:
+            second = self._hear(self._jobs[1], fast)
+        finally:
+            line.release()
+        return self._heard(orders, {0: self._hear(self._jobs[0], slow), 1: second})
+
+    def _tell(self, number: int, order: Order) -> None:
+        self._places.begin(number)
+        self._jobs[number].tell(msgspec.json.encode(order).decode())
+
+    def _heard(self, orders: Mapping[int, Order], answers: dict[int, Answer]) -> dict[int, Answer]:
+        """Counts how each of the orders has ended."""
         for number, answer in answers.items():
             order = orders[number]
             if answer.was_cut:
