@@ -127,7 +127,7 @@ def test_cut_is_before_each_operation_and_says_what_no_sync_has_made_durable(tmp
     cutter.begin(None)
     work()
     undone = []
-    for at in range(cutter.operations):
+    for at in range(cutter.spare()):
         left.unlink(missing_ok=True)
         cutter.begin(at)
         with pytest.raises(Cut):

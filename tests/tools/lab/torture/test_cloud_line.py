@@ -35,7 +35,7 @@ for number in range(4):
     connection = HTTPConnection("127.0.0.1", int(port))
     connection.request("PUT", f"/lake/{name}-{number}", b"1", {"Authorization": "AWS lander:unread"})
     connection.getresponse().read()
-print(cutter.operations)
+print(cutter.spare())
 """
 
 
@@ -170,6 +170,13 @@ def run(line: StoreLine, at: int, name: str) -> "subprocess.CompletedProcess[str
         text=True,
         env={**os.environ, "PYTHONPATH": str(source_root())},
     )
+
+
+def test_torture_ends_with_2_where_there_is_no_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    done = CliRunner().invoke(app, ["--s3", "--quick"])
+    assert done.exit_code == 2
+    assert "moto_server is not installed" in done.stderr
 
 
 @pytest.mark.long

@@ -118,7 +118,8 @@ class Run:
             # A job that is killed does little harm by being late.
             slow, fast = (self._draw_order(action, killed) for action, killed in zip(actions, (0.2, 0.5), strict=True))
             orders = {0: slow, 1: fast}
-            answers = site.overtake(self._chance.randrange(self._operations[slow.do]), slow, fast)
+            before = slow.cut or self._operations[slow.do]
+            answers = site.overtake(self._chance.randrange(before), slow, fast)
         else:
             orders = {number: self._draw_order(action) for number, action in enumerate(actions)}
             orders[1].silent_s = self._chance.choice((0, 0, SILENT_S))

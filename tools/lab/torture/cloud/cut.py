@@ -46,7 +46,7 @@ class Cutter:
         self._end = end
         self._at: int | None = None
         self._busy = False
-        self.operations = 0
+        self._operations = 0
         self._undone = Undone()
         self._named: set[str] = set()
         self._synced: set[str] = set()
@@ -54,13 +54,18 @@ class Cutter:
 
     def begin(self, at: int | None) -> None:
         """Counts from 0. The cut is before operation `at`."""
-        self._at, self.operations, self._undone = at, 0, Undone()
+        self._at, self._operations, self._undone = at, 0, Undone()
         left = Undone()
         if self._unsynced.exists():
             left = msgspec.msgpack.decode(self._unsynced.read_bytes(), type=Undone)
             self._unsynced.unlink()
         self._named = set(self._logs()) - set(left.added)
         self._synced = set(self._logs()) - set(left.content)
+
+    def spare(self) -> int:
+        """Lets the process live: it has done all that it was to do. Returns how many operations there were."""
+        self._at = None
+        return self._operations
 
     def cut(self) -> None:
         """Says what may be undone, and ends the process."""
@@ -88,9 +93,9 @@ class Cutter:
             return
         self._busy = True
         try:
-            if self._at is not None and self.operations >= self._at:
+            if self._at is not None and self._operations >= self._at:
                 self.cut()
-            self.operations += 1
+            self._operations += 1
             self._note(event, paths)
         finally:
             self._busy = False

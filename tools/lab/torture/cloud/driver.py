@@ -164,7 +164,7 @@ def carry_out(driver: Driver, cutter: AnyCutter, order: Order) -> None:
         killer.start()
     answer = driver.attempt(order)
     done.acquire()  # for ever: it is too late to kill
-    answer.operations = cutter.operations
+    answer.operations = cutter.spare()
     tell(answer)
 
 

@@ -38,7 +38,7 @@ def carry_out(landing: Landing, place: str, left: Path) -> None:
     cutter.begin(landing.cut)
     rows = msgspec.msgpack.decode(Path(landing.messages).read_bytes(), type=list[Row])
     LandingFolder(open_storage(place), "lander-1", landing.boot).land(rows)
-    cutter.operations  # noqa: B018
+    cutter.spare()
 
 
 def main() -> None:

@@ -319,9 +319,8 @@ class AnyCutter(Protocol):
     def cut(self) -> None:
         """Ends the process."""
 
-    @property
-    def operations(self) -> int:
-        """How many there were, when all is done. From now on nothing counts."""
+    def spare(self) -> int:
+        """Lets the process live: it has done all that it was to do. Returns how many operations or requests it made."""
 
 
 def open_cutter(place: str, left: Path) -> AnyCutter:
@@ -347,8 +346,7 @@ class RequestCutter:
         """Ends the process. What it has asked of the store is on its way."""
         kill_this_process()
 
-    @property
-    def operations(self) -> int:
-        """How many requests went over the line. From now on no request ends this process."""
+    def spare(self) -> int:
+        """Lets the process live: it has done all that it was to do. Returns how many requests went over the line."""
         with urlopen(f"{self._line}spare") as answer:
             return int(answer.read())
