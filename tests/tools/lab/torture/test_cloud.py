@@ -1,6 +1,7 @@
 """The torture of lander and job: a sample of it holds, its judge finds what is wrong, and its cuts are exact."""
 
 import json
+import random
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ from tools.lab.torture.cloud.cut import Cutter, Undone
 from tools.lab.torture.cloud.driver import Driver, Order
 from tools.lab.torture.cloud.judge import judge
 from tools.lab.torture.cloud.messages import DECODER, Key, key_of
+from tools.lab.torture.cloud.places import Disk
+from tools.lab.torture.cloud.worker import WorkerFailed
 
 app = typer.Typer()
 app.command()(command.cloud)
@@ -139,6 +142,12 @@ def test_cut_is_before_each_operation_and_says_what_no_sync_has_made_durable(tmp
     assert all(one.content == [] for one in undone)
     # To write a hidden file, to rename it, to sync the folder, to remove the file.
     assert [one.added for one in undone] == [[], [], [str(folder / "a")], []]
+
+
+def test_process_that_something_else_killed_is_a_failure(tmp_path: Path) -> None:
+    """Otherwise what the kernel ends where memory is short would count as a kill that the tables have survived."""
+    with pytest.raises(WorkerFailed, match=r"^a process was killed, but not by its cutter$"):
+        list(Disk(tmp_path, random.Random(1)).killed())
 
 
 def test_cut_says_which_files_of_a_log_no_sync_has_reached(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.support.result_shape import faults_of
 from tools.cli.paths import source_root
 from tools.lab.testing.object_store import BUCKET
 from tools.lab.torture.cloud import command
+from tools.lab.torture.cloud import line as line_module
 from tools.lab.torture.cloud.line import LATE_FAULTS, LATE_KILLS, StoreLine
 
 MakeLine = Callable[..., StoreLine]
@@ -26,7 +27,7 @@ app.command()(command.cloud)
 PROCESS = """
 import sys
 from http.client import HTTPConnection
-from tools.lab.torture.cloud.line import RequestCutter
+from tools.lab.torture.cloud.cutters import RequestCutter
 
 port, at, name = sys.argv[1:]
 cutter = RequestCutter(f"s3://lake/?endpoint_override=127.0.0.1:{port}")
@@ -127,6 +128,18 @@ def test_requests_are_held_from_one_on_until_they_are_released(store: Server, ma
     line.release()
     asking.join()
     assert answers == [(200, b"")]
+
+
+def test_line_that_is_never_released_lets_all_through_again(
+    make_line: MakeLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_module, "HELD_S", 0.01)
+    line = make_line()
+    line.hold_at(0)
+    assert ask(line.port, "PUT", "alone", b"1") == (200, b"")
+    assert line.is_held(0)
+    monkeypatch.setattr(line_module, "HELD_S", 3600)  # `ask` gives up before
+    assert ask(line.port, "GET", "alone") == (200, b"1")
 
 
 def test_one_of_two_that_create_an_object_at_once_does(make_line: MakeLine) -> None:

@@ -6,6 +6,7 @@ Java lives on, or by this process itself: then Java dies with it.
 
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -25,7 +26,7 @@ from cloud.tables.stored_table import LOG_FOLDER
 from cloud.tables.tables import Tables
 from cloud.upkeep import maintain as upkeep
 from tools.cli.paths import cache_directory
-from tools.lab.torture.cloud.line import AnyCutter, open_cutter
+from tools.lab.torture.cloud.cutters import AnyCutter, open_cutter
 
 MONTH_S = 40 * 86_400
 RENEW_S = 0.5
@@ -177,10 +178,11 @@ def carry_out_in_child(driver: Driver, cutter: AnyCutter, order: Order) -> None:
         thread.start()
         thread.join()
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
+    code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGKILL:
         tell(Answer(True, order.cut or 0))
-    elif status:
-        sys.exit(1)
+    elif code:
+        sys.exit(f"{order.do} ended with {code}")
 
 
 def _carry_out_and_exit(driver: Driver, cutter: AnyCutter, order: Order) -> None:

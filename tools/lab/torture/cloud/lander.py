@@ -15,7 +15,7 @@ from cloud.landing.file import Row
 from cloud.landing.folder import LandingFolder
 from cloud.storage.place import open_storage
 from cloud.storage.storage import StoreError
-from tools.lab.torture.cloud.line import open_cutter
+from tools.lab.torture.cloud.cutters import open_cutter
 
 _STORE_FAILED = 3
 

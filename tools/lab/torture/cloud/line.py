@@ -15,22 +15,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
-from urllib.request import urlopen
 
-from cloud.storage.place import is_url
 from tools.lab.testing.ports import free_port
-from tools.lab.torture.cloud.cut import Cutter, kill_this_process
 
 DELAY_S = 0.5
 HELD_S = 60.0
-"""A line that is held lets all requests through again after so long at the latest."""
+"""A line that is not released lets all requests through again after so long."""
 LATE_S = 2.0
 """A request that is late is carried out at most so long after its line was cut."""
 OUTAGE_S = 4.0
-_CONTROL = "/-/"
+CONTROL = "/-/"
 """Below this path a process speaks with its line. No bucket has such a name."""
 FAULTS = ("delayed", "cut before", "cut after", "cut within", "503", "503 though done")
 LATE_FAULTS = (*FAULTS, "late")
@@ -79,7 +75,7 @@ class StoreLine:
         self._through = threading.Event()
         self._through.set()
         self._late: list[threading.Thread] = []
-        self.requests = 0
+        self._requests = 0
         self._server = _Server(("127.0.0.1", self.port), _Handler)
         self._server.line = self
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -121,22 +117,23 @@ class StoreLine:
     def begin(self, pid: int, at: int | None) -> None:
         """Counts from 0. The process is killed at request `at`."""
         with self._lock:
-            self._pid, self._at, self.requests = pid, at, 0
+            self._pid, self._at, self._requests = pid, at, 0
 
     def wait(self) -> None:
         """Returns when the line is not held."""
-        self._through.wait(HELD_S)
+        if not self._through.wait(HELD_S):
+            self.release()
 
     def spare(self) -> int:
         """Lets the process live: it has done all that it was to do. Returns how many requests it has sent."""
         with self._lock:
             self._at = None
-            return self.requests
+            return self._requests
 
     def draw(self) -> str:
         """Returns the fate of the next request, "" for one without a fault."""
         with self._lock:
-            number, self.requests = self.requests, self.requests + 1
+            number, self._requests = self._requests, self._requests + 1
             if number == self._hold_at:
                 self._hold_at = None
                 self.struck["held"] += 1
@@ -170,7 +167,7 @@ class StoreLine:
 
     def carry_late(self, request: "Request") -> None:
         """Lets the store carry out a request after a while, if it changes something."""
-        if request.method == "GET":
+        if request.method in ("GET", "HEAD"):
             return
         with self._lock:
             late = threading.Thread(target=self._carry_late, args=(request, self._chance.random() * LATE_S))
@@ -236,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _handle(self) -> None:
         line, request = self.server.line, Request(self)
-        if request.path.startswith(_CONTROL):
+        if request.path.startswith(CONTROL):
             self._control(line, urlsplit(request.path))
             return
         fate = line.draw()
@@ -283,7 +280,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _control(self, line: StoreLine, asked: Any) -> None:
-        if asked.path == f"{_CONTROL}begin":
+        if asked.path == f"{CONTROL}begin":
             order = parse_qs(asked.query)
             line.begin(int(order["pid"][0]), int(order["at"][0]) if "at" in order else None)
             self._send(200, [], b"")
@@ -308,45 +305,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
-
-
-class AnyCutter(Protocol):
-    """Ends this process, before it has done all that it is to do."""
-
-    def begin(self, at: int | None) -> None:
-        """Counts from 0. The process ends at `at`."""
-
-    def cut(self) -> None:
-        """Ends the process."""
-
-    def spare(self) -> int:
-        """Lets the process live: it has done all that it was to do. Returns how many operations or requests it made."""
-
-
-def open_cutter(place: str, left: Path) -> AnyCutter:
-    """Returns what ends this process before one of its operations on files of a folder, or at one of its requests to
-    the store behind a URL. left: the file that says what a power cut may undo."""
-    return RequestCutter(place) if is_url(place) else Cutter(Path(place), left)
-
-
-class RequestCutter:
-    """Has the line end this process at one of its requests to an object store. It is used as a Cutter is."""
-
-    def __init__(self, place: str) -> None:
-        """place: the URL of a part of the store, whose endpoint is the line."""
-        (endpoint,) = parse_qs(urlsplit(place).query)["endpoint_override"]
-        self._line = f"http://{endpoint}{_CONTROL}"
-
-    def begin(self, at: int | None) -> None:
-        """Counts from 0. The process is killed at request `at`."""
-        cut = "" if at is None else f"&at={at}"
-        urlopen(f"{self._line}begin?pid={os.getpid()}{cut}").close()
-
-    def cut(self) -> None:
-        """Ends the process. What it has asked of the store is on its way."""
-        kill_this_process()
-
-    def spare(self) -> int:
-        """Lets the process live: it has done all that it was to do. Returns how many requests went over the line."""
-        with urlopen(f"{self._line}spare") as answer:
-            return int(answer.read())

@@ -15,6 +15,7 @@ from cloud.tables.tables import JOBS
 from tools.lab.testing.object_store import KEYS, ObjectStore
 from tools.lab.torture.cloud.cut import Undone
 from tools.lab.torture.cloud.line import FAULTS, KILLS, LATE_FAULTS, LATE_KILLS, StoreLine
+from tools.lab.torture.cloud.worker import WorkerFailed
 
 FAULTS_SHARE = 0.02
 """The share of requests to the object store that fail."""
@@ -39,10 +40,11 @@ class Places(Protocol):
         """The folder with their tables."""
 
     def lander(self) -> list[str]:
-        """Returns the arguments of the lander's process."""
+        """Returns the lander's folder as its process reaches it, and the file that says what a power cut may undo,
+        "" where there is no power to cut."""
 
     def job(self, number: int) -> list[str]:
-        """Returns the landing folder and the tables as a job reaches them."""
+        """Returns the landing folder and the tables as a job reaches them, and a file as `lander` has it."""
 
     def begin(self, number: int) -> None:
         """A job is about to begin something."""
@@ -51,7 +53,10 @@ class Places(Protocol):
         """Returns what lies between a job and its places; None where nothing does."""
 
     def killed(self) -> Iterator[str]:
-        """Does what the end of a process may do to its files. Yields the names of the faults."""
+        """Does what the end of a process may do to its files. Yields the names of the faults.
+
+        Raises WorkerFailed if nothing here killed the process.
+        """
 
     def damage(self) -> Iterator[str]:
         """Does something to what a job has left. Yields the names of the faults."""
@@ -87,6 +92,8 @@ class Disk:
 
     def killed(self) -> Iterator[str]:
         """Undoes, as a power cut may, what no sync has made durable."""
+        if not self._left.exists():
+            raise WorkerFailed("a process was killed, but not by its cutter")
         left = self._left.read_bytes()
         self._left.unlink()
         if self._chance.random() < 0.5:

@@ -1,6 +1,7 @@
 """A process of a site: it reads an order a line, and writes an answer for each."""
 
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ class Worker:
                 text=True,
             )
         if ready and self.hear() is None:
-            raise WorkerFailed(self.last_line())
+            raise WorkerFailed(f"the {self._name} was killed while it started")
 
     def tell(self, order: str) -> None:
         """Gives an order to the process, which runs."""
@@ -53,8 +54,13 @@ class Worker:
         process, self._process = self._process, None
         process.communicate()
         if process.returncode != -signal.SIGKILL:
-            raise WorkerFailed(f"the {self._name}: {self.last_line()}")
+            raise WorkerFailed(f"the {self._name}: {self._last_line()}")
         return None
+
+    def has_answered(self) -> bool:
+        """Whether `hear` returns at once."""
+        assert self._process is not None and self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def end(self) -> None:
         """Kills the process, if it runs."""
@@ -63,9 +69,9 @@ class Worker:
             self._process.communicate()
             self._process = None
 
-    def last_line(self) -> str:
+    def _last_line(self) -> str:
         """Returns the line of the log that names the last error, else the last line."""
-        lines = self._log.read_text().strip().splitlines() or [f"the {self._name} said nothing"]
+        lines = self._log.read_text().strip().splitlines() or ["it said nothing"]
         return next(
             (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception|Failed|Lost)\b", line)), lines[-1]
         )
