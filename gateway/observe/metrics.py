@@ -1,6 +1,6 @@
 """The gateway's metrics for Prometheus."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -131,11 +131,13 @@ class Metrics(Collector):
     Args:
         counters: what the gateway counts.
         state: returns the gateway's state.
+        problems: returns what is wrong now, as `/healthz` says it.
     """
 
-    def __init__(self, counters: Counters, state: Callable[[], State]) -> None:
+    def __init__(self, counters: Counters, state: Callable[[], State], problems: Callable[[], Sequence[str]]) -> None:
         self._counters = counters
         self._state = state
+        self._problems = problems
         self._registry = CollectorRegistry()
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -150,6 +152,7 @@ class Metrics(Collector):
             yield CounterMetricFamily(f"holdfast_{name}", text, getattr(counters, name))
         for name, text in GAUGES.items():
             yield GaugeMetricFamily(f"holdfast_{name}", text, getattr(state, name))
+        yield GaugeMetricFamily("holdfast_faults", "What is wrong now, in lines of /healthz.", len(self._problems()))
         refused = {describe(code): count for code, count in sorted(counters.connections_refused.items())}
         yield _by("connections_refused", "Connections refused.", "reason", refused)
         for name, counts in (("received", counters.messages_received), ("sent", counters.messages_sent)):

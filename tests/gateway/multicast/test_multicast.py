@@ -423,7 +423,7 @@ async def test_the_metrics_have_each_group(tmp_path: Path) -> None:
         publisher = await plain(broker)
         await publisher.publish("displays/1", b"x")
         await publisher.publish("displays/1", bytes(2000))
-        text = Metrics(broker.counters, broker.overview.state).text().decode()
+        text = Metrics(broker.counters, broker.overview.state, list).text().decode()
         for line in (
             'holdfast_multicast_receivers{group="wall"} 1.0',
             'holdfast_multicast_goes_out{group="wall"} 1.0',

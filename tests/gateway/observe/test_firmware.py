@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 @asynccontextmanager
 async def serving(folder: Path | None) -> AsyncIterator[int]:
     path = None if folder is None else str(folder)
-    server = HealthServer(0, Metrics(Counters(), State), list, firmware=path)
+    server = HealthServer(0, Metrics(Counters(), State, list), list, firmware=path)
     await server.open()
     try:
         yield server.port

@@ -56,7 +56,7 @@ def test_everything_that_is_counted_is_shown() -> None:
     counters.payload_bytes_received += 400
     counters.refused(BAD_USER_NAME_OR_PASSWORD)
     counters.refused(BAD_USER_NAME_OR_PASSWORD)
-    shown = samples(Metrics(counters, lambda: state))
+    shown = samples(Metrics(counters, lambda: state, list))
     assert shown["holdfast_connections",] == 3
     assert shown["holdfast_sessions",] == 5
     assert shown["holdfast_sessions_away",] == 2
@@ -73,7 +73,7 @@ def test_everything_that_is_counted_is_shown() -> None:
 
 def test_numbers_are_read_when_they_are_asked_for() -> None:
     counters = Counters()
-    metrics = Metrics(counters, State)
+    metrics = Metrics(counters, State, list)
     assert samples(metrics)["holdfast_packets_sent_total",] == 0
     counters.packets_sent += 1
     assert samples(metrics)["holdfast_packets_sent_total",] == 1
@@ -83,7 +83,7 @@ def test_a_commit_is_counted_in_every_bucket_that_holds_it() -> None:
     counters = Counters()
     for seconds in (0.0004, 0.005, 0.0051, 9.0):
         counters.commit_s.observe(seconds)
-    shown = samples(Metrics(counters, State))
+    shown = samples(Metrics(counters, State, list))
     assert shown["holdfast_commit_seconds_bucket", "0.0005"] == 1
     assert shown["holdfast_commit_seconds_bucket", "0.005"] == 2
     assert shown["holdfast_commit_seconds_bucket", "0.01"] == 3
@@ -104,7 +104,7 @@ def test_each_route_shows_its_backlog() -> None:
     waiting.arrived_per_s, waiting.backfill_messages = 5.0, 200
     state = State(routes=[waiting, RouteState('a "b"\n', True)])
     waiting.oldest_ms = int(time.time() * 1000) - 12_500
-    shown = samples(Metrics(Counters(), lambda: state))
+    shown = samples(Metrics(Counters(), lambda: state, list))
     assert shown["holdfast_route_connected", "central"] == 0
     assert shown["holdfast_route_backlog_messages", "central"] == 250
     assert shown["holdfast_route_backfill_messages", "central"] == 200
@@ -140,7 +140,7 @@ def test_each_link_shows_its_neighbour_and_what_is_wanted_over_it() -> None:
         asked=2,
     )
     aside = replace(up, name="B-to-m", neighbour="B", set_aside="it closes a circle", refused=("'x' (not authorized)",))
-    shown = samples(Metrics(Counters(announcements_sent=5), lambda: State(links=[up, aside])))
+    shown = samples(Metrics(Counters(announcements_sent=5), lambda: State(links=[up, aside]), list))
     labels = ("A-to-m", "active-active", "A", "plant")
     assert shown["holdfast_link_connected", *labels] == 1
     assert shown["holdfast_link_set_aside", *labels] == 0
@@ -156,7 +156,7 @@ def test_each_link_shows_its_neighbour_and_what_is_wanted_over_it() -> None:
 async def test_metrics_are_served() -> None:
     counters = Counters()
     counters.connections_opened = 11
-    async with serving(Metrics(counters, State), []) as server:
+    async with serving(Metrics(counters, State, list), []) as server:
         status, body = await get(server.port, "/metrics")
     assert status == 200
     assert "holdfast_connections_opened_total 11.0\n" in body
@@ -164,7 +164,7 @@ async def test_metrics_are_served() -> None:
 
 async def test_a_health_check_tells_what_is_wrong() -> None:
     problems: list[str] = []
-    async with serving(Metrics(Counters(), State), problems) as server:
+    async with serving(Metrics(Counters(), State, list), problems) as server:
         assert await get(server.port, "/healthz") == (200, "ok\n")
         problems.append("store: the disk is full")
         assert await get(server.port, "/healthz") == (503, "store: the disk is full\n")
@@ -172,7 +172,7 @@ async def test_a_health_check_tells_what_is_wrong() -> None:
 
 
 async def test_a_health_check_tells_what_is_to_be_known_though_nothing_is_wrong() -> None:
-    server = HealthServer(0, Metrics(Counters(), State), list, lambda: ["message store: full"])
+    server = HealthServer(0, Metrics(Counters(), State, list), list, lambda: ["message store: full"])
     await server.open()
     try:
         assert await get(server.port, "/healthz") == (200, "ok\nmessage store: full\n")
@@ -182,7 +182,7 @@ async def test_a_health_check_tells_what_is_to_be_known_though_nothing_is_wrong(
 
 async def test_a_silent_connection_makes_room_for_one_that_asks() -> None:
     """Every user of the machine may connect, and the gateway needs its descriptors for other things."""
-    async with serving(Metrics(Counters(), State), []) as server:
+    async with serving(Metrics(Counters(), State, list), []) as server:
         silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(LIMITS.connections + 1)]
         assert await get(server.port, "/healthz") == (200, "ok\n")
         assert await asyncio.wait_for(silent[0][0].read(), LONG_S) == b""
@@ -191,7 +191,7 @@ async def test_a_silent_connection_makes_room_for_one_that_asks() -> None:
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
-    metrics = Metrics(Counters(), State)
+    metrics = Metrics(Counters(), State, list)
     async with serving(metrics, []) as server:
         with pytest.raises(ListenError, match=f"metrics 127.0.0.1:{server.port}: "):
             await HealthServer(server.port, metrics, list).open()
@@ -199,7 +199,7 @@ async def test_a_port_that_is_taken_is_named() -> None:
 
 async def test_a_page_whose_name_was_made_to_lead_here_reads_nothing() -> None:
     """DNS rebinding: the browser believes that it speaks with the page's own server."""
-    async with serving(Metrics(Counters(), State), []) as server:
+    async with serving(Metrics(Counters(), State, list), []) as server:
         for host in ("attacker.example", "attacker.example:9883", "localhost.attacker.example", "[::1", ""):
             for path in ("/metrics", "/healthz"):
                 status, text = await get(server.port, path, host)

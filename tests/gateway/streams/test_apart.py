@@ -33,7 +33,9 @@ async def test_a_stream_that_is_full_refuses_and_the_same_client_goes_on_in_othe
             publisher.send(topic, b"", qos=1)
             assert (await publisher.expect(Puback)).reason_code == code
         assert broker.overview.notes() == ["stream plant: message store: full, new messages are refused"]
-        assert b'holdfast_stream_full{stream="plant"} 1.0' in Metrics(broker.counters, broker.overview.state).text()
+        assert (
+            b'holdfast_stream_full{stream="plant"} 1.0' in Metrics(broker.counters, broker.overview.state, list).text()
+        )
 
 
 async def test_a_stream_that_waits_for_room_holds_up_no_other_client(tmp_path: Path) -> None:

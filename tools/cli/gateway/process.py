@@ -146,7 +146,7 @@ async def _watched(path: Path, configuration: Configuration, broker: Broker, rou
             from gateway.observe.health import HealthServer  # their libraries take 15 MB of memory
             from gateway.observe.metrics import Metrics
 
-            metrics = Metrics(broker.counters, overview.state)
+            metrics = Metrics(broker.counters, overview.state, overview.problems)
             port, firmware = broker.config.metrics.port, broker.config.metrics.firmware
             health = HealthServer(port, metrics, overview.problems, overview.notes, firmware)
             await health.open()

@@ -22,7 +22,7 @@ async def test_page_shows_the_button_and_asks_no_other_host(tmp_path: Path) -> N
     desk.package = real_package()
     assert (done := desk.build()).exit_code == 0, done.output
     scripts = sorted(path.name for path in (desk.out / "esp-web-tools").glob("*.js"))
-    server = HealthServer(0, Metrics(Counters(), State), list, firmware=str(desk.out))
+    server = HealthServer(0, Metrics(Counters(), State, list), list, firmware=str(desk.out))
     await server.open()
     try:
         async with open_page(f"http://localhost:{server.port}/firmware/", tmp_path / "profile") as page:
