@@ -6,6 +6,13 @@ import re
 from pathlib import Path
 
 FSTAB, MOUNTED = Path("/etc/fstab"), Path("/proc/self/mountinfo")
+IN_MEMORY = "it is in memory, which a restart of the machine empties"
+LAYERED = "what is written there goes with the container, or with the next restart of the machine"
+LOST = {
+    **dict.fromkeys(("ramfs", "rootfs", "tmpfs"), IN_MEMORY),
+    **dict.fromkeys(("aufs", "fuse.fuse-overlayfs", "overlay"), LAYERED),
+}
+"""The kinds of file systems that lose what is written, and when."""
 
 
 def why_not_mounted(folder: Path) -> OSError | None:
@@ -28,14 +35,20 @@ def why_not_mounted(folder: Path) -> OSError | None:
     return OSError(errno.ENOENT, f"{FSTAB} mounts a file system there, and it is not mounted", str(nearest))
 
 
-def is_in_memory(folder: Path) -> bool:
-    """Whether a folder, or the one in which it would be made, is on a file system that is lost at a restart of the
-    machine.
+def why_volatile(folder: Path) -> str | None:
+    """Returns when the file system of a folder, or of the one in which it would be made, loses what is written there,
+    None if it is not known to do so.
+
+    An overlay has what is written in a layer that goes with its container, or is in memory where the root file system
+    is to stay as it is. Where that layer is cannot be seen from inside a container.
+
+    https://docs.kernel.org/filesystems/overlayfs.html
     """
     nearest = next(one for one in (folder, *folder.parents) if one.exists())
     device = os.stat(nearest).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    return any(row[2] == number and row[row.index("-") + 1] in ("tmpfs", "ramfs") for row in _rows(MOUNTED.read_text()))
+    kinds = [row[row.index("-") + 1] for row in _rows(_read(MOUNTED)) if row[2] == number]
+    return next((f"{kind}: {LOST[kind]}" for kind in kinds if kind in LOST), None)
 
 
 def _read(file: Path) -> str:

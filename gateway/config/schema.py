@@ -232,6 +232,12 @@ class StoreConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     `"discard_old"` an unattended gateway keeps accepting messages even if a broker or client never returns. With
     `"flow_control"` new messages stay with their publishers."""
 
+    volatile: bool = False
+    """Lets the store, and those of streams, be on a file system that loses what is written there: in memory (tmpfs,
+    ramfs), or a container's layer or a read-only system's overlay (overlay, aufs). The gateway then acknowledges
+    messages that a restart of the machine, or the end of the container, takes away. Without it the gateway does not
+    start there. For trials and tests."""
+
 
 class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The limits of what may wait for one session or one share group: messages that are in flight to the client or not

@@ -1,5 +1,6 @@
 """What is written at a mount point before its disk is mounted is hidden afterwards: nothing is written there."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from gateway.errors import StoreError
 from gateway.store.sqlite.folder import take_folder
 from host import mounts
 from host.errors import ConfigError
-from host.mounts import why_not_mounted
+from host.mounts import why_not_mounted, why_volatile
 from tools.cli.gateway.config import read_configuration
 
 TABLE = """\
@@ -71,6 +72,27 @@ def test_a_configuration_says_that_the_disk_of_its_store_is_not_mounted_and_may_
     with pytest.raises(ConfigError, match=f"store.path: {disk}: .*it is not mounted") as raised:
         read_configuration(path)
     assert raised.value.may_pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("tmpfs", "tmpfs: it is in memory, "),
+        ("ramfs", "ramfs: it is in memory, "),
+        ("overlay", "overlay: what is written there goes with the container, "),
+        ("ext4", None),
+        ("9p", None),
+    ],
+)
+def test_a_file_system_that_loses_what_is_written_is_known_by_its_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, why: str | None
+) -> None:
+    device = os.stat(tmp_path).st_dev
+    table = tmp_path / "MOUNTED"
+    table.write_text(f"22 1 {os.major(device)}:{os.minor(device)} / / rw shared:1 - {kind} none rw\n")
+    monkeypatch.setattr(mounts, "MOUNTED", table)
+    found = why_volatile(tmp_path / "absent/store")
+    assert (found and found.startswith(why or "-")) if why else found is None
 
 
 def test_no_lander_lands_below_a_disk_that_is_not_mounted(disk: Path) -> None:

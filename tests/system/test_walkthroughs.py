@@ -135,6 +135,7 @@ class Service:
             "repair": "repair etc/holdfast/gateway.toml",
             "gateway run": "gateway run --config etc/holdfast/gateway.toml",
             "gateway backup": "gateway backup --config etc/holdfast/gateway.toml",
+            "[store]": "[store]\nvolatile = true",
             "1883": self.port,
             "[metrics]": f"[metrics]\nport = {metrics_port}",
             "9883": metrics_port,
@@ -263,7 +264,7 @@ def test_a_reading_sent_by_hand_with_a_stock_client_ends_in_the_table(tmp_path: 
     blocks = [block.replace("18830", port) for block in shell_blocks("how-to/run-by-hand.md")]
     config, gateway, lander, publish, tables = blocks
     terminal = Terminal(tmp_path)
-    terminal.type(config)
+    terminal.type(config.replace("[store]", "[store]\nvolatile = true"))
     with terminal.background(gateway) as gateway_process:
         gateway_process.says("ready")
         with terminal.background(lander) as lander_process:

@@ -19,6 +19,7 @@ name = "here"
 
 [store]
 path = "store"
+volatile = true
 
 [[listener]]
 kind = "tcp"

@@ -56,7 +56,9 @@ def gateway_with_rules(folder: Path, password: Path) -> Iterator[tuple[int, int]
         f'[[listener]]\nkind = "tcp"\nhost = "127.0.0.1"\nport = {number}\nallow_anonymous = {allows}\n'
         for number, allows in ((port, "false"), (plain, "true"))
     )
-    config.write_text(f'name = "g"\naccounts = "accounts"\nacl = "access"\n[store]\npath = "store"\n{listeners}')
+    config.write_text(
+        f'name = "g"\naccounts = "accounts"\nacl = "access"\n[store]\npath = "store"\nvolatile = true\n{listeners}'
+    )
     process = Process("gateway", [*HOLDFAST, "gateway", "run", "--config", str(config)])
     process.start()
     try:

@@ -28,7 +28,7 @@ async def gateway(folder: Path) -> AsyncIterator[int]:
     save_account(folder / "accounts", make_account(USER, PASSWORD.encode(), with_scram=True, iterations=4096))
     port = free_port()
     (folder / "gateway.toml").write_text(
-        f'name = "attic"\naccounts = "{folder}/accounts"\n[store]\npath = "{folder}/store"\n'
+        f'name = "attic"\naccounts = "{folder}/accounts"\n[store]\npath = "{folder}/store"\nvolatile = true\n'
         f'[[listener]]\nkind = "tcp"\nhost = "127.0.0.1"\nport = {port}\nallow_anonymous = false\n'
     )
     argv = [sys.executable, "-m", "tools.cli.main", "gateway", "run", "--config", str(folder / "gateway.toml")]

@@ -29,7 +29,7 @@ from gateway.listeners.accept import why_no_address, why_no_socket
 from gateway.listeners.tls import load_files
 from gateway.store import why_unusable
 from host.errors import ConfigError
-from host.mounts import is_in_memory
+from host.mounts import why_volatile
 from host.pem import validities
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink.connect import credentials
@@ -139,12 +139,15 @@ def _add_path(source: ConfigSource, key: str, why: OSError) -> None:
 
 
 def _check_store(source: ConfigSource, draft: Draft) -> None:
-    folder = draft.config.store.path
-    if folder and (why := why_unusable(Path(folder))):
-        _add_path(source, "store.path", why)
-    for number, stream in enumerate(draft.config.stream):
-        if stream.path and (why := why_unusable(Path(stream.path))):
-            _add_path(source, f"stream[{number}].path", why)
+    folders = {"store.path": draft.config.store.path}
+    folders |= {f"stream[{number}].path": one.path for number, one in enumerate(draft.config.stream)}
+    for key, folder in folders.items():
+        if folder and (error := why_unusable(Path(folder))):
+            _add_path(source, key, error)
+        elif folder and not draft.config.store.volatile and (why := why_volatile(Path(folder))):
+            source.add(
+                key, f"{folder}: on {why}. So no acknowledgement would hold; volatile = true in [store] allows it"
+            )
 
 
 def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list[tuple[str, str]]:
@@ -162,9 +165,8 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
     found = [(event, one) for event, file in shown if file for one in validities(file)]
     warnings += [(event, reason) for event, one in found if (reason := one.problem(now))]
     warnings += [("a certificate ends soon", reason) for _, one in found if (reason := one.note(now))]
-    if is_in_memory(Path(config.store.path)):
-        reason = f"{config.store.path}: on a file system in memory, which a restart of the machine empties"
-        warnings.append(("what is stored is not durable", reason))
+    if why := why_volatile(Path(config.store.path)):
+        warnings.append(("what is stored is not durable", f"{config.store.path}: on {why}"))
     taken = with_taken_streams(config)
     served = {os.path.realpath(store_of(taken, one.name).path) for one in taken.stream}
     for path in sorted(Path(config.store.path, FOLDER).glob("*/messages.sqlite")):

@@ -121,6 +121,7 @@ name = "central"
 acl = "{self._write("central.rules", rules)}"
 [store]
 path = "{self.folder}/central"
+volatile = true
 [[listener]]
 kind = "tcp"
 host = "{self.central.host}"
@@ -132,6 +133,7 @@ port = {self.central.port}
 name = "{self._gateway}"
 [store]
 path = "{self.folder}/gateway"
+volatile = true
 [[listener]]
 kind = "tcp"
 host = "127.0.0.1"

@@ -15,6 +15,7 @@ name = "{name}"
 {acl}
 [store]
 path = "store"
+volatile = true
 {store}
 [limits]
 {limits}

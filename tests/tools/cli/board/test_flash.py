@@ -93,7 +93,7 @@ def gateway(folder: Path) -> Iterator[int]:
     """A gateway that takes every client; gives its port."""
     port = free_port()
     listener = f'[[listener]]\nkind = "tcp"\nhost = "127.0.0.1"\nport = {port}\n'
-    (folder / "gateway.toml").write_text(f'name = "desk"\n[store]\npath = "gateway-store"\n{listener}')
+    (folder / "gateway.toml").write_text(f'name = "desk"\n[store]\npath = "gateway-store"\nvolatile = true\n{listener}')
     words = holdfast("gateway", "run", "--config", "gateway.toml")
     process = Process("gateway", ["env", "-C", str(folder), *words], ready=port)
     process.start()

@@ -26,7 +26,7 @@ class Gateway:
         self.path = folder / "gateway.toml"
         self.path.write_text(
             f'name = "{name}"\n{config}\n[log]\nformat = "json"\n'
-            f'[store]\npath = "store"\n[[listener]]\nkind = "tcp"\nport = {self.port}\n{listener}'
+            f'[store]\npath = "store"\nvolatile = true\n[[listener]]\nkind = "tcp"\nport = {self.port}\n{listener}'
         )
         self._process: Process
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from host.mounts import is_in_memory
-from tests.house.repository import ROOT
+from host.mounts import why_volatile
 from tests.support.command import holdfast
 from tests.tools.cli.gateway.running import Gateway, check, publish, refused, refused_start
 from tests.tools.cli.gateway.test_full_disk import write_store
@@ -210,17 +209,28 @@ def test_check_config_sees_a_store_that_no_gateway_starts_on_and_leaves_it_as_it
     assert {file: file.read_bytes() for file in store.iterdir()} == before
 
 
-def test_a_store_in_memory_is_warned_of(tmp_path: Path) -> None:
+def test_a_store_in_memory_is_refused_until_the_configuration_says_that_it_may_be_lost(tmp_path: Path) -> None:
     memory = Path("/dev/shm")
-    if not is_in_memory(memory):
+    if not why_volatile(memory):
         pytest.skip("/dev/shm is no file system in memory")
-    assert not is_in_memory(ROOT)
     path = tmp_path / "gateway.toml"
     path.write_text(f'name = "garage"\n[store]\npath = "{memory}/absent/holdfast"\n')
+    why = "/dev/shm/absent/holdfast: on tmpfs: it is in memory, which a restart of the machine empties"
+    for said in (refused("gateway", "check-config", str(path)), refused_start(path)):
+        assert f"{path}:3: store.path: {why}. " in said and "volatile = true in [store]" in said
+    path.write_text(path.read_text() + "volatile = true\n")
     done = holdfast("gateway", "check-config", str(path))
     assert (done.exit_code, done.stdout) == (0, f"{path}: ok\n")
-    assert "warning: what is stored is not durable: /dev/shm/absent/holdfast: on a file system in memory" in done.stderr
+    assert f"warning: what is stored is not durable: {why}\n" in done.stderr
     assert "warning: no client can connect: there is no [[listener]]" in done.stderr
+
+
+def test_the_store_of_a_stream_in_memory_is_refused_too(tmp_path: Path) -> None:
+    if not why_volatile(Path("/dev/shm")):
+        pytest.skip("/dev/shm is no file system in memory")
+    path = tmp_path / "gateway.toml"
+    path.write_text('name = "garage"\nstore.path = "store"\n[[stream]]\nname = "plant"\npath = "/dev/shm/absent"\n')
+    assert f"{path}:5: stream[0].path: /dev/shm/absent: on tmpfs: " in refused("gateway", "check-config", str(path))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +244,8 @@ def test_a_routes_certificate_that_is_out_of_date_or_soon_will_be_is_warned_of(
     certificate, key = authority.sign("route", ["route"], life=timedelta(hours=hours))
     path = tmp_path / "gateway.toml"
     path.write_text(
-        f'name = "garage"\n[store]\npath = "{tmp_path}/store"\n[[route]]\nname = "up"\nbroker = "mqtts://b"\n'
+        f'name = "garage"\n[store]\npath = "{tmp_path}/store"\nvolatile = true\n[[route]]\n'
+        f'name = "up"\nbroker = "mqtts://b"\n'
         f'[route.tls]\ncertificate = "{certificate}"\nkey = "{key}"\n'
     )
     done = holdfast("gateway", "check-config", str(path))
@@ -255,12 +266,12 @@ def test_a_mosquitto_conf_is_known_for_one(tmp_path: Path) -> None:
     ("config", "listener", "complaint"),
     [
         ('accounts = "absent"', "", "gateway.toml:2: accounts: "),
-        ("", 'tls = { certificate = "rules", key = "rules" }', "gateway.toml:10: listener[0].tls: "),
-        ("", 'tls = { certificate = "a", key = "b", user_from = "dns" }', "10: listener[0].tls.user_from: there is no"),
+        ("", 'tls = { certificate = "rules", key = "rules" }', "gateway.toml:11: listener[0].tls: "),
+        ("", 'tls = { certificate = "a", key = "b", user_from = "dns" }', "11: listener[0].tls.user_from: there is no"),
         (
             "",
             '[[route]]\nname = "up"\nbroker = "mqtts://b"\n[route.tls]\nca = "rules"\n',
-            "gateway.toml:13: route[0].tls: ",
+            "gateway.toml:14: route[0].tls: ",
         ),
     ],
 )

@@ -19,6 +19,7 @@ from uplink.carry.backlog_file import BacklogWriter, Header
 CONFIG = """name = "gw"
 [store]
 path = "{folder}"
+volatile = true
 """
 COMMANDS = {
     "run": ["{config}"],

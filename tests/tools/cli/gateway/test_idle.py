@@ -22,6 +22,7 @@ CONFIG = """\
 name = "idle"
 [store]
 path = "{folder}/store"
+volatile = true
 [[listener]]
 kind = "tcp"
 port = {port}

@@ -26,7 +26,9 @@ EAFNOSUPPORT = 97
 
 def configured(folder: Path, listener: str, more: str = "") -> Path:
     path = folder / "gateway.toml"
-    path.write_text(f'name = "garage"\n{more}\n[store]\npath = "store"\n[[listener]]\nkind = "tcp"\n{listener}\n')
+    path.write_text(
+        f'name = "garage"\n{more}\n[store]\npath = "store"\nvolatile = true\n[[listener]]\nkind = "tcp"\n{listener}\n'
+    )
     return path
 
 
@@ -102,7 +104,7 @@ def test_a_warning_in_the_journal_is_one(tmp_path: Path) -> None:
     read, write = os.pipe()
     status = os.fstat(write)
     journal = {**os.environ, "JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
-    (tmp_path / "gateway.toml").write_text('name = "garage"\n[store]\npath = "store"\n')
+    (tmp_path / "gateway.toml").write_text('name = "garage"\n[store]\npath = "store"\nvolatile = true\n')
     ended = subprocess.Popen([*HOLDFAST, "gateway", "run", str(tmp_path / "gateway.toml")], stderr=write, env=journal)
     os.close(write)
     with os.fdopen(read) as lines:

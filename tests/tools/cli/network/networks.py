@@ -19,7 +19,9 @@ allow * publish,subscribe #
 def gateway(name: str, *tables: str) -> str:
     """The file of a gateway that has access rules beside it, and listens on port 1883 unless a table says otherwise."""
     listens = [] if any("[[listener]]" in table for table in tables) else ['[[listener]]\nkind = "tcp"']
-    return "\n".join([f'name = "{name}"\nacl = "{name}.acl"\n[store]\npath = "store"', *tables, *listens])
+    return "\n".join(
+        [f'name = "{name}"\nacl = "{name}.acl"\n[store]\npath = "store"\nvolatile = true', *tables, *listens]
+    )
 
 
 def route(to: str, neighbour: str | None, more: str = "", limit: str = "max_messages = 1000") -> str:

@@ -26,7 +26,7 @@ def test_a_ring_is_a_fault_at_its_line(tmp_path: Path) -> None:
     done = check(*write(tmp_path, ring("A", "B", "C")))
     assert done.exit_code == 1
     fault, counts = done.output.splitlines()
-    assert fault.startswith(f"{tmp_path}/C.toml:11: route[0].neighbour: two paths from ")
+    assert fault.startswith(f"{tmp_path}/C.toml:12: route[0].neighbour: two paths from ")
     assert counts == "gateways: 3, links: 3, faults: 1, warnings: 0"
 
 
@@ -36,7 +36,7 @@ def test_the_result_is_a_json_object(tmp_path: Path) -> None:
     found = json.loads(done.output)
     assert (done.exit_code, found["gateways"], found["links"], found["holds"]) == (1, 3, 3, False)
     (finding,) = found["findings"]
-    assert (finding["file"], finding["line"], finding["key"]) == (files[2], 11, "route[0].neighbour")
+    assert (finding["file"], finding["line"], finding["key"]) == (files[2], 12, "route[0].neighbour")
     assert finding["is_warning"] is False and "two paths" in finding["text"]
 
 

@@ -62,7 +62,7 @@ def test_what_was_given_to_several_devices_is_listed_and_ends_one_by_one(folder:
 def test_a_gateways_configuration_is_one_that_check_config_takes(folder: Path) -> None:
     text = "\n".join(done("gateway", "gw", "--host", "gw.local", "--host", "192.0.2.1"))
     path = folder.parent / "gateway.toml"
-    path.write_text(f'name = "gw"\n{text}\n[store]\npath = "store"\n')
+    path.write_text(f'name = "gw"\n{text}\n[store]\npath = "store"\nvolatile = true\n')
     configuration = read_configuration(path)
     assert len(configuration.config.listener) == 2 and configuration.warnings == []
 

@@ -54,7 +54,10 @@ def failures(outcomes: list[Outcome]) -> dict[tuple[str, str], str]:
 def gateway(folder: Path, settings: str = "") -> Iterator[int]:
     """`holdfast gateway run` with these settings; yields its port."""
     config, port = folder / "gateway.toml", free_port()
-    config.write_text(f'name = "checked"\n{settings}store.path = "store"\n[[listener]]\nkind = "tcp"\nport = {port}\n')
+    config.write_text(
+        f'name = "checked"\n{settings}store = {{path = "store", volatile = true}}\n'
+        f'[[listener]]\nkind = "tcp"\nport = {port}\n'
+    )
     process = Process("gateway", [*HOLDFAST, "gateway", "run", "--config", str(config)])
     with _running(process):
         process.says(" event=ready ")
