@@ -1,6 +1,6 @@
 """What a route uses of the gateway. The store, the delivery engine and links have faces of their own."""
 
-from gateway.auth.permissions import Topics, Trusting
+from gateway.auth.permissions import Topics
 from gateway.config.errors import Checked, ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX, Count, NonEmpty
 from gateway.config.load import Table, beside, check_readable
@@ -48,7 +48,6 @@ __all__ = [
     "Subscription",
     "Table",
     "Topics",
-    "Trusting",
     "ZoneName",
     "beside",
     "check_readable",

@@ -8,12 +8,12 @@ room.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 
 from gateway.delivery import Window
 from gateway.links import BadAnnouncement, BadLinkStates, Conditions
-from gateway.routes import Intake, PublishAnswers, PublishRules, Realtime, Services, Trusting
+from gateway.routes import Intake, PublishAnswers, PublishRules, Realtime, Services
 from gateway.store import AckOrder, qos2
 from uplink.config.route import RouteConfig
 from uplink.connect.connector import Accepted
@@ -67,10 +67,11 @@ class Inbound:
         self._backoff = backoff
         order = AckOrder(self._answered, self._remote.close)
         self._answers = PublishAnswers(client, queue.publisher, services.log, order)
+        permissions = services.rights_of_route(config.local_user, queue.publisher.client_id)
         self._intake = Intake(
             services,
             self._answers,
-            PublishRules(services.publishing, self._answers, Trusting(), self._remote.reading.topics),
+            PublishRules(services.publishing, self._answers, permissions, self._remote.reading.topics),
             copies=services.copies.of(queue.publisher.client_id) if end is not None else None,
             realtime=Realtime.MARKED if queue.link.is_to_gateway else Realtime.NONE,
             conditions=None if queue.link.is_to_gateway or not config.incoming else Conditions(config.incoming),
@@ -99,7 +100,7 @@ class Inbound:
         former = (*note.subscribed, *self._queue.link.asked.filters) if is_present else ()
         note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
         await self._notes.save()
-        self._remote.reading.may_take = self._intake.may_take
+        self._remote.reading.may_take = self._may_take
         self._remote.reading.take(self._handle)
         if self._end is not None:
             self._end.begin(self.requests, session_present=is_present, noted=former)
@@ -143,6 +144,12 @@ class Inbound:
         self._intake.stop()
         await self._answers.settle()
         self._queue.state.receive_problem = self._queue.state.receive_note = ""
+
+    def _may_take(self, topics: Collection[str]) -> bool:
+        """The access rules may have changed since the topics were learned."""
+        known = self._remote.reading.topics
+        known.keep_to(self._services.shared.access_control.access)
+        return bool(known) and self._intake.may_take(topics)
 
     def _handle(self, step: Step) -> None:
         """Acts on what the broker sent, or hands it on."""

@@ -54,6 +54,13 @@ def check_streams(source: ConfigSource, routes: dict[int, AnyRoute], streams: Se
                 source.add(key, f"no stream is named {name!r}, expected some of {known}")
 
 
+def check_local_users(source: ConfigSource, routes: dict[int, AnyRoute], has_rules: bool) -> None:
+    """Adds an error for each route whose `local_user` stands for no rights, as the gateway has no access rules."""
+    for number, route in routes.items():
+        if route.local_user is not None and not has_rules:
+            source.add(f"route[{number}].local_user", "there are no access rules: expected acl, or no local_user")
+
+
 def with_streams(routes: Iterable[AnyRoute], streams: Sequence[str]) -> Iterator[AnyRoute]:
     """Yields the routes, and behind each link of the default stream its links of other streams.
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from gateway.auth.admission import AccessControl
+from gateway.auth.permissions import Permissions, Trusting
 from gateway.config.schema import GatewayConfig
 from gateway.counters import Counters
 from gateway.holdings import Holdings
@@ -58,3 +59,10 @@ class Services:
     offers: Offers
     publishing: Publishing
     wills: Wills
+
+    def rights_of_route(self, user: str | None, client_id: str) -> Permissions:
+        """Returns what the next broker of a route may publish here: what the access rules let a user; None: everything
+        but the gateway's own topics, with any identity."""
+        if user is None:
+            return Trusting()
+        return self.shared.access_control.access.permissions(user, client_id, self.stream)

@@ -1,5 +1,7 @@
 """A user follows the how-tos about networks of gateways: the tests type all commands of each page."""
 
+import asyncio
+import json
 import os
 import re
 import subprocess
@@ -10,8 +12,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.device.firmware import Firmware
 from tools.cli.main import make_app
 from tools.cli.paths import source_root
+from tools.lab.micropython import MicroPython
 from tools.lab.testing.ports import free_port
 
 DEADLINE_S = 280
@@ -82,3 +86,17 @@ def test_a_second_way_between_the_cities_is_a_fault_and_both_ways_are_printed(
     done = CliRunner().invoke(make_app(), ["network", "check", *(f"{city}.toml" for city in cities)])
     assert done.exit_code == 1
     assert "let the zones share one gateway" in done.output and "hamburg-to-munich" in done.output
+
+
+def test_a_command_from_the_central_broker_reaches_a_device_and_its_answer_comes_back(
+    tmp_path: Path, micropython: MicroPython
+) -> None:
+    page = moved("command-a-device")
+    (keys,) = (json.loads(text) for language, text in FENCED.findall(page) if language == "json")
+    board = tmp_path / "board"
+    board.mkdir()
+    device = Firmware(micropython, board, **{"broker": keys.pop("port"), **keys})
+    asyncio.run(device.start())
+    answer = json.loads(typed(page, tmp_path).splitlines()[-1])
+    (example,) = (json.loads(text) for text in shown(page))
+    assert {**answer, "epoch": ""} == {**example, "epoch": ""}

@@ -117,6 +117,11 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The topic filters of the messages that the route receives, for the directions `"in"` and `"both"`. No two of
     them may match the same topic name: some brokers, such as mosquitto, send a message once for each filter."""
 
+    local_user: NonEmpty | None = None
+    """The user of the [access rules](../how-to/accounts.md#set-access-rules) (`acl`) whose rights hold for what comes
+    down: to which topics it may be published, and with which identities. Without it everything but `$SYS` may come.
+    mosquitto has the same for its bridges: `local_username`."""
+
     qos0: Literal["store", "online", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0. `"store"`: the gateway stores them if the filters match,
     and the route sends them at QoS 1. Connected local subscribers still get them at QoS 0 at once, and no session keeps

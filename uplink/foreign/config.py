@@ -127,6 +127,11 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     shape: list[ShapeConfig] = msgspec.field(default_factory=list)
     """Rules that select and shape what is exported, as `[[route.shape]]`."""
 
+    local_user: NonEmpty | None = None
+    """The user of the [access rules](../how-to/accounts.md#set-access-rules) (`acl`) whose rights hold for what comes
+    from there: to which topics it may be published, and with which identities. Without it everything but `$SYS` may
+    come."""
+
     qos0: Literal["store", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0, as for other routes."""
 

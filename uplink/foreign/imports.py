@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from gateway.routes import Intake, PublishAnswers, PublishRules, Services, Topics, Trusting
+from gateway.routes import Intake, PublishAnswers, PublishRules, Services, Topics
 from gateway.store import AckOrder
 from uplink.foreign.aside import Aside
 from uplink.foreign.config import ForeignConfig
@@ -59,10 +59,11 @@ class Import:
         self._names = config.names
         self._filters = config.wanted
         self._answers = PublishAnswers(self, queue.publisher, services.log, AckOrder(self._note_taken, failed))
+        permissions = services.rights_of_route(config.local_user, queue.publisher.client_id)
         self._intake = Intake(
             services,
             self._answers,
-            PublishRules(services.publishing, self._answers, Trusting(), Topics()),
+            PublishRules(services.publishing, self._answers, permissions, Topics()),
             copies=services.copies.of(queue.publisher.client_id),  # so that identities are known
         )
         self._counted = 0

@@ -33,7 +33,7 @@ from host.mounts import why_volatile
 from host.pem import validities
 from tools.cli.gateway.exposure import exposed, exposed_files, writable_files
 from uplink.connect import credentials
-from uplink.reading import AnyRoute, check_streams, routes_of
+from uplink.reading import AnyRoute, check_local_users, check_streams, routes_of
 
 MAY_PASS = (errno.EACCES, errno.ENOENT, errno.EROFS)
 """Why a path cannot be used until its disk is mounted, or mounted for writing."""
@@ -68,6 +68,7 @@ def read_configuration(path: Path, text: str | None = None) -> Configuration:
     credentials.check(source, routes)
     streams = [one.name for one in draft.config.stream]
     check_streams(source, routes, streams)
+    check_local_users(source, routes, has_rules=draft.config.acl is not None)
     check_places(source, draft)
     _check_addresses(source, draft)
     _check_store(source, draft)
