@@ -46,6 +46,10 @@ from gateway.store.tables.upgrade.releases import prepare
 from wire.identity import SEQ_MAX
 
 BUSY_TIMEOUT_S = 10.0  # for a user's sqlite3 shell; the folder's lock keeps a second gateway out
+ON_TRIAL = (
+    "of version {}, and a start would bring it to version {}, which the former release may not read. "
+    "This release is on trial and leaves it: docs/how-to/upgrade.md says how to let it"
+)
 COMMIT_PAGES = 1  # of a commit besides its messages, roughly
 GROWTH_PAGES = 2  # if a commit changes the number of pages: the first page, and one with page numbers
 
@@ -94,8 +98,9 @@ def check_files(path: Path, note: LockNote | None) -> None:
         raise StoreError(f"message store {path}: {problem}{marks.ADVICE}")
 
 
-def check_store(folder: Path) -> None:
-    """Raises StoreError if a start would refuse the store's files. Writes nothing.
+def check_store(folder: Path, *, keeps_format: bool = False) -> None:
+    """Raises StoreError if a start would refuse the store's files, or, if asked for, would upgrade their format. Writes
+    nothing.
 
     No process may use the store meanwhile. It does not read all rows, so damage inside the file is not found.
     """
@@ -106,9 +111,11 @@ def check_store(folder: Path) -> None:
         return
     try:
         with open_at_rest(path) as connection:
-            schema.version_of(connection)
+            version = schema.version_of(connection)
     except sqlite3.Error as error:
         raise StoreError(f"message store {path}: {words_of(error, folder)}") from error
+    if keeps_format and version not in (0, schema.SCHEMA_VERSION):
+        raise StoreError(f"message store {path}: {ON_TRIAL.format(version, schema.SCHEMA_VERSION)}")
 
 
 @dataclass

@@ -148,10 +148,10 @@ class Service:
         (terminal.folder / "opt/holdfast").symlink_to(terminal.folder / "opt/holdfast-old")
         page = (source_root() / "docs/how-to/run-a-gateway.md").read_text()
         (terminal.folder / "etc/holdfast/gateway.toml").write_text(self.moved(fenced(page, "toml")))
-        unit = configparser.ConfigParser()
+        unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.optionxform = str  # type: ignore[assignment,method-assign]
         unit.read_string(fenced(page, "ini"))
-        self._command = self.moved(unit["Service"]["ExecStart"])
+        self._command = self.moved(unit["Service"]["ExecStart"].replace("/usr/bin/", "/opt/holdfast/bin/"))
 
     def install(self, version: str) -> None:
         """Makes a folder as pip makes it, whose command is this checkout's."""

@@ -76,6 +76,7 @@ site list            | flash   | cli.site.commands.listing:list_given    | List 
 site revoke          | flash   | cli.site.commands.revoke                | End what was given: certificate, account and access rules.
 gateway run          | gateway | cli.gateway.process                     | Run a gateway.
 gateway check-config | gateway | cli.gateway.check_config                | Check a configuration file without starting a gateway.
+gateway forward      | gateway | cli.gateway.forward                     | Add a route to the next broker to a gateway's configuration.
 gateway repair       | gateway | cli.gateway.repair:repair_store         | Repair a damaged message store.
 gateway backup       | gateway | cli.gateway.backup:back_up              | Copy the message store of a gateway.
 gateway restore      | gateway | cli.gateway.backup                      | Put a copy in the place of a message store.

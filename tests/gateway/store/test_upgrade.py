@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway.errors import StoreError
 from gateway.message import Message
 from gateway.store import Cursor
 from gateway.store.repair import check_store
@@ -106,6 +107,16 @@ async def test_a_store_of_the_first_release_goes_on_with_all_that_is_in_it(tmp_p
     check_store(folder)
     assert stored(folder, "PRAGMA user_version") == [(7,)], "a check changes nothing"
     await is_upgraded(folder)
+
+
+def test_a_release_on_trial_leaves_a_store_of_the_former_format_alone(tmp_path: Path) -> None:
+    folder = store_of_release(tmp_path)
+    with pytest.raises(StoreError, match=r"of version 7, and a start would bring it to version 9, .* is on trial"):
+        check_store(folder, keeps_format=True)
+    assert stored(folder, "PRAGMA user_version") == [(7,)]
+    new = tmp_path / "new"
+    new.mkdir()
+    check_store(new, keeps_format=True)
 
 
 async def test_a_power_cut_at_any_write_of_an_upgrade_loses_nothing(tmp_path: Path, seed: int) -> None:

@@ -52,5 +52,7 @@ def check_config(
 
 
 def _about_unit(service: Unit | None, config: GatewayConfig, path: Path) -> list[str]:
-    missing = service.missing(config) if service is not None else []
-    return list(service.advice(missing, path)) if service is not None and missing else []
+    if service is None:
+        return []
+    missing = service.missing(config)
+    return [*(service.advice(missing, path) if missing else ()), *service.advice_on_ports(config)]

@@ -140,7 +140,7 @@ def _add_path(source: ConfigSource, key: str, why: OSError) -> None:
 
 
 def _check_store(source: ConfigSource, draft: Draft) -> None:
-    folders = {"store.path": draft.config.store.path}
+    folders: dict[str, str | None] = {"store.path": draft.config.store.path}
     folders |= {f"stream[{number}].path": one.path for number, one in enumerate(draft.config.stream)}
     for key, folder in folders.items():
         if folder and (error := why_unusable(Path(folder))):

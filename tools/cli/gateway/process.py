@@ -15,17 +15,18 @@ from typing import Any
 import typer
 import uvloop
 
-from gateway.broker import Broker, stream_logs
+from gateway.broker import Broker, naming_stream, stream_logs
 from gateway.config.errors import read_text
-from gateway.config.schema import with_taken_streams
+from gateway.config.schema import stream_names, with_taken_streams
 from gateway.limits import Verdict
 from gateway.log_fields import about, is_journal, start_logging
 from gateway.store import MessageLog
+from gateway.store.repair import check_store
 from host.errors import ConfigError, HostError
 from host.files import write_no_bytecode
 from host.release import release
 from tools.cli.failure import fail
-from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen
+from tools.cli.gateway.arguments import ConfigAgain, ConfigFile, chosen, store_folder
 from tools.cli.gateway.config import Configuration, changed_keys, read_configuration, wants_json
 from uplink.carry import Imports
 from uplink.control import Control
@@ -33,6 +34,8 @@ from uplink.routes import Routes
 
 COLLECT_AFTER = (20_000, 1, 1)  # new objects before a collection; then how rarely older ones are examined
 CERTIFICATES_LOOK_S = 3600.0  # between two looks at the dates of certificates
+ON_TRIAL = "HOLDFAST_ON_TRIAL"
+"""The variable that is set after an upgrade, until the new release has been healthy for a while."""
 READY, STOPPING, ALIVE = "READY=1", "STOPPING=1", "WATCHDOG=1"  # sd_notify(3)
 
 logger = logging.getLogger(__name__)
@@ -78,6 +81,10 @@ def _ending_in_log(as_json: bool) -> Iterator[None]:
 
 async def _serve(path: Path, configuration: Configuration) -> None:
     config = with_taken_streams(configuration.config)
+    if ON_TRIAL in os.environ:
+        for stream in stream_names(config):
+            with naming_stream(stream):
+                check_store(store_folder(config, stream), keeps_format=True)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -10,9 +10,15 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from gateway.config.schema import GatewayConfig, UnixConfig, store_of, stream_names
+from gateway.config.schema import GatewayConfig, SerialConfig, UnixConfig, store_of, stream_names
 
-DEFAULT = Path("/etc/systemd/system/holdfast-gateway.service")
+NAME = "holdfast-gateway.service"
+FOLDER = Path("/etc/systemd/system")
+"""For an administrator's units and drop-ins."""
+PACKAGED = Path("/usr/lib/systemd/system")
+DEFAULT = next((one for one in (FOLDER / NAME, PACKAGED / NAME) if one.is_file()), FOLDER / NAME)
+SERIAL = Path("/usr/share/holdfast/serial.conf")
+"""The drop-in for serial ports, where the Debian package has it."""
 DROP_IN = "paths.conf"
 WRITABLE = ("/dev", "/proc", "/sys", "/tmp", "/var/tmp")  # with ProtectSystem=strict and PrivateTmp=yes
 HOMES = ("/home", "/root", "/run/user")
@@ -31,7 +37,8 @@ class Unit:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        drop_ins = sorted(path.with_name(f"{path.name}.d").glob("*.conf"))
+        self._drop_ins = (FOLDER if path.parent == PACKAGED else path.parent) / f"{path.name}.d"
+        drop_ins = sorted(self._drop_ins.glob("*.conf"))
         self._lines = [line.strip() for file in (path, *drop_ins) for line in file.read_text("utf-8").splitlines()]
 
     @property
@@ -69,9 +76,18 @@ class Unit:
             elif not folder.exists():
                 user = shlex.quote(self.user or "root")
                 yield f"sudo install -d -m 700 -o {user} -g {user} {shlex.quote(str(folder))}"
-        target = self.path.with_name(f"{self.path.name}.d") / DROP_IN
+        target = self._drop_ins / DROP_IN
         yield f"holdfast gateway check-config --drop-in {shlex.quote(str(file))} | sudo install -D /dev/stdin {target}"
         yield "sudo systemctl daemon-reload"
+
+    def advice_on_ports(self, config: GatewayConfig) -> Iterator[str]:
+        """Yields, a line each, why the gateway could not open a serial port, and the commands that let it."""
+        is_private = next(reversed(list(self._values("PrivateDevices"))), "") in ("yes", "true")
+        if is_private and any(isinstance(one, SerialConfig) for one in config.listener):
+            yield f"{self.path}: PrivateDevices=yes hides serial ports from the service"
+            source = SERIAL if SERIAL.is_file() else Path("packaging/systemd", SERIAL.name)
+            yield f"sudo install -D -m 644 {source} {self._drop_ins / SERIAL.name}"
+            yield "sudo systemctl daemon-reload"
 
     def _lets_write(self, folder: Path) -> bool:
         if next(reversed(list(self._values("ProtectSystem"))), "") != "strict":

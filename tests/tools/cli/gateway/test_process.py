@@ -12,6 +12,8 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from gateway.auth.accounts import delete_account, make_account, save_account
+from tests.gateway.store.support import stored
+from tests.gateway.store.test_upgrade import store_of_release
 from tests.tools.cli.gateway.running import LONG_S, Gateway, Watched, check, publish, refused_start
 from tools.lab.testing.certificates import Authority
 from tools.lab.testing.ports import free_port
@@ -232,3 +234,15 @@ def test_sighup_changes_routes_and_names_the_keys_that_count_from_the_next_start
     # The first SIGHUP found nothing changed. The line that ends a SIGHUP's work comes when the file has been read.
     assert said == [read, differs, read, fails, read, read]
     assert not any("no longer configured" in line["event"] for line in gateway.log())
+
+
+def test_a_release_on_trial_ends_instead_of_changing_the_format_of_the_store(tmp_path: Path) -> None:
+    gateway, folder = Gateway(tmp_path), store_of_release(tmp_path)
+    on_trial = ("env", "HOLDFAST_ON_TRIAL=yes")
+    said = refused_start(gateway.path, wrapper=on_trial)
+    assert "of version 7, and a start would bring it to" in said
+    assert stored(folder, "PRAGMA user_version") == [(7,)]
+    with gateway.running():
+        pass
+    with gateway.running(*on_trial):
+        pass

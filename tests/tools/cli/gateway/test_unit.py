@@ -1,22 +1,79 @@
 """What the documented unit does not let the gateway write is told before the service fails over it."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from tests.house.repository import ROOT
 from tests.tools.cli.gateway.running import HOLDFAST, LONG_S
 
-PAGE = ROOT / "docs/how-to/run-a-gateway.md"
+UNITS = ROOT / "packaging/systemd"
+GATEWAY = UNITS / "holdfast-gateway.service"
 
 
 def documented_unit(folder: Path, user: str = "root") -> Path:
-    found = re.search(r"```ini\n(\[Unit\].*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    unit = folder / "holdfast-gateway.service"
-    unit.write_text(found[1].replace("User=holdfast", f"User={user}"))
+    unit = folder / GATEWAY.name
+    unit.write_text(GATEWAY.read_text().replace("User=holdfast", f"User={user}"))
     return unit
+
+
+@pytest.mark.parametrize(
+    ("page", "unit"), [("run-a-gateway", "holdfast-gateway.service"), ("run-a-lander", "holdfast-lander.service")]
+)
+def test_a_page_has_the_unit_as_its_file_has_it(page: str, unit: str) -> None:
+    text = (ROOT / f"docs/how-to/{page}.md").read_text("utf-8")
+    found = re.search(r"```ini\n(\[Unit\].*?)```", text, re.DOTALL)
+    assert found is not None and found[1] == (UNITS / unit).read_text()
+
+
+@pytest.mark.parametrize(
+    ("unit", "drop_in", "exposure"),
+    [("gateway", None, 1.2), ("gateway", "serial.conf", 1.6), ("lander", None, 1.2)],
+)
+def test_a_unit_is_sound_and_lets_its_service_do_little(
+    tmp_path: Path, unit: str, drop_in: str | None, exposure: float
+) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze")
+    file = tmp_path / f"holdfast-{unit}.service"
+    # What it starts is not on this machine.
+    text = re.sub(r"ExecStart=\S+", "ExecStart=/bin/true", (UNITS / file.name).read_text())
+    file.write_text(re.sub(r"Documentation=.*\n", "", text))
+    if drop_in is not None:
+        (tmp_path / f"{file.name}.d").mkdir()
+        (tmp_path / f"{file.name}.d" / drop_in).write_text((UNITS / drop_in).read_text())
+    verified = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, check=False)
+    assert (verified.returncode, verified.stderr) == (0, "")
+    command: list[str | Path] = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        f"--threshold={round(exposure * 10)}",
+        file,
+    ]
+    looked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert looked.returncode == 0, looked.stdout
+
+
+def test_a_serial_port_is_told_with_the_command_that_lets_the_service_open_it(tmp_path: Path) -> None:
+    unit = documented_unit(tmp_path)
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        'name = "garage"\nstore = {path = "store", volatile = true}\n'
+        '[[listener]]\nkind = "serial"\ndevice = "/dev/null"\n'
+    )
+    argv = [*HOLDFAST, "gateway", "check-config", str(path), "--unit", str(unit)]
+    told = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False).stderr
+    assert "PrivateDevices=yes hides serial ports from the service" in told
+    assert f"{unit}.d/serial.conf" in told
+    (tmp_path / "holdfast-gateway.service.d").mkdir()
+    (tmp_path / "holdfast-gateway.service.d/serial.conf").write_text((UNITS / "serial.conf").read_text())
+    told = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False).stderr
+    assert "serial ports" not in told
 
 
 def check(folder: Path, store: str, *options: str) -> subprocess.CompletedProcess[str]:
