@@ -142,7 +142,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folders = {platform: tmp_path_factory.mktemp(platform) for platform in PLATFORMS}
     for platform, folder in folders.items():
         build_board(Kind(platform), folder)
-    return folders
+    return {platform: folder / "lib" for platform, folder in folders.items()}
 
 
 @pytest.mark.long

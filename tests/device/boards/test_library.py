@@ -1,5 +1,6 @@
 """The page about programs of one's own: its program runs as it stands there, from what the build makes."""
 
+import ast
 import re
 import subprocess
 from pathlib import Path
@@ -25,13 +26,47 @@ except holdfast.MessageTooLarge as error:
 """
 
 
-async def test_program_of_the_page_publishes_once_flash_has_it(micropython: MicroPython, tmp_path: Path) -> None:
+HELD = """
+import gc, device.main
+def take(load):
+    gc.collect()
+    before = gc.mem_alloc()
+    config = load({config!r})
+    gc.collect()
+    print(gc.mem_alloc() - before)
+    return config
+def load_and_keep(path):
+    global config
+    from device import config
+    return config.load(path)
+take(device.main.load)
+take(load_and_keep)
+"""
+FORMS = ("modules", "image", "as written")
+
+
+@pytest.fixture(scope="module")
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a board's `/lib`, in one of the forms; to build it is no part of a test, whose time is limited."""
+    folder = tmp_path_factory.mktemp("board")
+    form = getattr(request, "param", "modules")
+    if form == "image":
+        for path, content in compile_program(Board.UNIX).items():
+            (folder / "lib" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "lib" / path).write_bytes(content)
+    else:
+        build_board(Board.UNIX, folder, as_written=form == "as written")
+    return folder / "lib"
+
+
+async def test_program_of_the_page_publishes_once_flash_has_it(
+    library: Path, micropython: MicroPython, tmp_path: Path
+) -> None:
     page = (source_root() / "docs/how-to/library.md").read_text()
     _, program = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    build_board(Board.UNIX, tmp_path / "lib")
     with mosquitto(tmp_path) as port, subscriber(port, "doors/#", 2) as received, subscriber(port, ANSWERS) as answers:
         device = Firmware(micropython, tmp_path, tcp(port), sensors=[], commands="door", journal=None)
-        device.environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
+        device.environment["MICROPYPATH"] = f"{library}:.frozen"
         device.argv[-1] = program.replace("device.json", str(device.config_path))
         await device.start()
         said = await device.says("is in flash")
@@ -59,18 +94,49 @@ async def test_program_of_ones_own_keeps_its_heap_as_dense_as_the_firmware(
     assert await device.says("collects each") == "collects each 4096"
 
 
-@pytest.mark.parametrize("form", ["modules", "image"])
-async def test_program_of_ones_own_can_name_the_errors_of_publish(
-    form: str, micropython: MicroPython, tmp_path: Path
+def test_rewritten_modules_have_every_name_that_an_editor_knows(
+    library: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    if form == "modules":
-        build_board(Board.UNIX, tmp_path / "lib")
-    else:
-        for path, content in compile_program(Board.UNIX).items():
-            (tmp_path / "lib" / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "lib" / path).write_bytes(content)
+    types = ast.parse((source_root() / "tools/cli/device/holdfast.pyi").read_text())
+    names = [node.name for node in types.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    imports = [node for node in types.body if isinstance(node, ast.ImportFrom)]
+    names += [alias.asname for node in imports for alias in node.names if alias.asname]
+    program = f"import holdfast; print([name for name in {names} if not hasattr(holdfast, name)])"
+    told = subprocess.run(
+        [*micropython.argv, "-c", program],
+        env={"MICROPYPATH": f"{library}:.frozen"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    assert told == "[]\n" and len(names) == 9
+
+
+def test_modules_that_read_the_configuration_leave_the_heap(
+    library: Path, micropython: MicroPython, tmp_path: Path
+) -> None:
+    config = Firmware(micropython, tmp_path, tcp(9), sensors=[], journal=None).config_path
+    told = subprocess.run(
+        [*micropython.argv, "-c", HELD.format(config=str(config))],
+        env={"MICROPYPATH": f"{library}:.frozen"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    held, with_modules = [int(word) for word in told.split()]
+    assert held < 0.5 * with_modules
+
+
+@pytest.mark.parametrize("library", FORMS, indirect=True)
+async def test_program_of_ones_own_can_name_the_errors_of_publish(
+    library: Path, micropython: MicroPython, tmp_path: Path
+) -> None:
     device = Firmware(micropython, tmp_path, tcp(9), sensors=[], journal=None)
-    device.environment["MICROPYPATH"] = f"{tmp_path / 'lib'}:.frozen"
+    device.environment["MICROPYPATH"] = f"{library}:.frozen"
     device.argv[-1] = PUBLISHES_TOO_MUCH.format(config=str(device.config_path))
     await device.start()
     assert (await device.says("too large")).endswith(" True True")

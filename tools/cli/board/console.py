@@ -8,7 +8,7 @@ from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.process import ToolFailed, run
 
 ASK_S, COPY_S = 30.0, 180.0
-LOADED_KIB, FROZEN_KIB = 167, 51  # of heap, with TCP, by how the firmware is there (docs/reference/figures.md)
+LOADED_KIB, FROZEN_KIB = 113, 54  # of heap, with TCP and a full store (docs/reference/commands/bench.md)
 BEGIN = "holdfast:"
 ASK = """
 import gc, os, sys

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from device.config import Config
 from tools.cli.board.errors import Refused
-from tools.cli.device.build import Board, compile_program
+from tools.cli.device.build import Board, compile_for_heap
 
 MAIN = b'import device.main\n\ndevice.main.main("device.json")\n'
 MAIN_OF_IMPROV = b"""import micropython
@@ -33,7 +33,7 @@ def compiled(board: Board) -> dict[str, bytes]:
 
 @cache
 def _compiled(board: Board) -> dict[str, bytes]:
-    return compile_program(board)
+    return compile_for_heap(board)
 
 
 def board_files(

@@ -40,7 +40,7 @@ class Module:
     @cached_property
     def acts(self) -> bool:
         """Whether loading this module does more than bind names, as the tree is when this is first read."""
-        return any(_acts(self, node) for statement in self.tree.body for node in _loaded(statement))
+        return any(_acts(self, node) for statement in self.tree.body for node in loaded(statement))
 
     def copy(self) -> "Module":
         """Returns a copy with a tree that may be rewritten. Pickle copies ten times as fast as deepcopy."""
@@ -115,6 +115,8 @@ class Program:
             for alias in node.names:
                 if alias.name in self.modules:
                     yield module.refuse(node, f"write 'from … import …' for {alias.name}, a module of this program")
+        if isinstance(node, ast.ClassDef):
+            yield from self._faults_of_class(module, node)
         if isinstance(node, ast.Match | ast.TryStar):
             yield module.refuse(node, "MicroPython has no such statement")
         if isinstance(node, ast.Name) and node.id in UNKNOWN_NAMES and not module.scopes.is_bound(node):
@@ -124,6 +126,14 @@ class Program:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not module.scopes.is_bound(node.func):
             yield from self._faults_of_call(module, node, node.func.id)
 
+    def _faults_of_class(self, module: Module, node: ast.ClassDef) -> Iterator[BuildError]:
+        for base in node.bases:
+            named = base.value if isinstance(base, ast.Attribute) else base
+            for binding in module.scopes.bindings_of(named) if isinstance(named, ast.Name) else []:
+                if isinstance(binding.node, ast.Import | ast.ImportFrom) and not [*self.imported(binding.node)]:
+                    what = ast.unparse(base)
+                    yield module.refuse(node, f"{what} is from outside of this program, and may call any method")
+
     def _faults_of_call(self, module: Module, node: ast.Call, function: str) -> Iterator[BuildError]:
         if function == "__import__" and _prefix(node) is None:
             yield module.refuse(node, "__import__ needs a literal at its start, as in __import__('drivers.' + name)")
@@ -131,11 +141,11 @@ class Program:
             return
         if function == "delattr" and ast.unparse(node.args[0]).startswith("sys.modules["):
             return  # it removes a module from memory and changes no name of it
-        if not (self._is_foreign(module, node.args[0]) or self._is_instance(module, node.args[0])):
+        if not (self.is_foreign(module, node.args[0]) or self._is_instance(module, node.args[0])):
             why = f"a computed {function} may use any name of a module of this program"
             yield module.refuse(node, f"{why}; give it a literal name, or an instance")
 
-    def _is_foreign(self, module: Module, value: ast.expr) -> bool:
+    def is_foreign(self, module: Module, value: ast.expr) -> bool:
         """Returns whether a value is a module from outside the program, or the result of a checked `__import__`."""
         if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "__import__":
             return True
@@ -190,7 +200,7 @@ def is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
 
 
-def _loaded(node: ast.AST) -> Iterator[ast.AST]:
+def loaded(node: ast.AST) -> Iterator[ast.AST]:
     """Yields the nodes that run when a module is loaded: all but the bodies of functions."""
     outside: list[ast.AST | None]
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -202,7 +212,7 @@ def _loaded(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for one in outside:
         if one is not None:
-            yield from _loaded(one)
+            yield from loaded(one)
 
 
 def _acts(module: Module, node: ast.AST) -> bool:

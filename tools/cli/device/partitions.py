@@ -15,7 +15,7 @@ from esp_idf_defs.partitions import (
 
 from device.config import SECTORS, SECTORS_MAX
 from flash_store.devices.esp32 import SECTOR_SIZE, SUBTYPE_UNDEFINED
-from flash_store.log import MIN_SECTORS
+from flash_store.errors import MIN_SECTORS
 from tools.cli.failure import failing_on
 from tools.cli.output import write_whole
 

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from device.config import Config, load
 from device.values import ConfigError
 from host.files import SECRET_MODE
 from tools.cli.board.errors import Refused
@@ -30,7 +29,12 @@ def build(
     web: Annotated[
         bool, typer.Option("--web", help="Write a folder with a page that writes one device to an ESP32.")
     ] = False,
-    config: Annotated[Path | None, typer.Option("--config", help="With --web: the device's configuration.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="A device's configuration: only the modules that it needs.")
+    ] = None,
+    as_written: Annotated[
+        bool, typer.Option("--as-written", help="Compile each module as it is written, for a program that imports it.")
+    ] = False,
     micropython: Annotated[
         Path | None, typer.Option("--micropython", help="With --web: MicroPython's .bin file for the board.")
     ] = None,
@@ -39,16 +43,18 @@ def build(
         typer.Option("--esp-web-tools", help=f"With --web: the file that `npm pack {NAME}@{TESTED}` makes."),
     ] = None,
 ) -> None:
-    """Compile the firmware for a board: modules for `mip`, a manifest to freeze them, and an image for flash.
+    """Compile the firmware for a board: modules for its /lib, a manifest to freeze them, and an image for flash.
 
     With --web: a page from which a browser writes MicroPython, firmware and configuration to an ESP32.
     """
     with failing_on(Refused, BuildError, ConfigError, OSError, subprocess.CalledProcessError, command=COMMAND):
         if not web:
-            if config or micropython or esp_web_tools:
-                raise Refused("--config, --micropython and --esp-web-tools: expected with --web")
-            firmware.build(board, out)
+            if micropython or esp_web_tools:
+                raise Refused("--micropython and --esp-web-tools: expected with --web")
+            firmware.build(board, out, config, as_written)
             return
+        if as_written:
+            raise Refused("--as-written: expected without --web")
         if board is not Board.ESP32:
             raise Refused(f"--board is {board}, expected esp32 with --web: ESP Web Tools writes no other boards")
         if config is None or micropython is None or esp_web_tools is None:
@@ -59,8 +65,7 @@ def build(
 def _build_web(folder: Path, config: Path, micropython: Path, package: Path) -> None:
     if folder.exists() and not is_unfinished(folder) and any(folder.iterdir()) and not (folder / MANIFEST).exists():
         raise Refused(f"{folder} is neither empty nor an earlier build; nothing was changed")
-    config.open("rb").close()
-    keys: Config = load(str(config))
+    keys = firmware.read_config(config)
     tools = read_package(package)
     made = make_folder(config, keys, micropython, tools)
     with replaced_whole(folder, last=MANIFEST) as making:

@@ -27,5 +27,5 @@ def test_heap_outside_of_micropython_counts() -> None:
 
 
 def test_board_with_too_little_heap_is_told_what_would_fit() -> None:
-    with pytest.raises(Refused, match=r"has 114 KiB of heap, .* needs 167\. Frozen into a MicroPython .* needs 51"):
-        check_heap(replace(ANSWER, idf=50 * KIB))
+    with pytest.raises(Refused, match=r"has 104 KiB of heap, .* needs 113\. Frozen into a MicroPython .* needs 54"):
+        check_heap(replace(ANSWER, idf=40 * KIB))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tools.cli.build.programs import program, run
-from tools.cli.build import BuildError, gather, link
+from tools.cli.build import BuildError, gather, link, set_aside
 
 SOURCES = {
     "wire": "",
@@ -59,6 +59,35 @@ def test_gathered_texts_are_pieces_of_one_and_say_the_same(tmp_path: Path) -> No
     assert gathered["wire.subscribe"].startswith("from program import TEXTS\n")
     assert not any("said to" in text for module, text in gathered.items() if module != "program")
     assert run(tmp_path / "gathered", gathered) == run(tmp_path / "apart", SOURCES)
+
+
+def test_sentences_in_a_file_say_the_same_and_without_the_file_a_number(tmp_path: Path) -> None:
+    made, texts = set_aside(link(program(SOURCES), GROUPS), "program", but=("main",))
+    assert not any("no number" in text for text in made.texts().values()) and b"{} is no number of a packet" in texts
+    files = {"with": texts, "of another build": texts[:-4] + b"0000", "cut": texts[:-1], "without": None}
+    for (folder, content), said in zip(files.items(), (SAID, "text ", "text ", "text "), strict=True):
+        (tmp_path / folder).mkdir()
+        if content is not None:
+            (tmp_path / folder / "program.txt").write_bytes(content)
+        told = run(tmp_path / folder, made.texts())
+        assert isinstance(told, tuple) and told[0] == b"\0\1\0\1\0\2\0\2" and said in told[1]
+
+
+def test_modules_of_two_builds_cannot_be_mixed(tmp_path: Path) -> None:
+    first, _ = set_aside(link(program(SOURCES), GROUPS), "program", but=("main",))
+    other, _ = set_aside(link(program(SOURCES | {"wire.more": "def more(): pass\n"}), GROUPS), "program", but=("main",))
+    with pytest.raises(ImportError, match="TEXT"):
+        run(tmp_path, first.texts() | {"program": other.texts()["program"]})
+
+
+def test_texts_that_are_data_or_compared_are_no_sentences() -> None:
+    data = "def write(a, b): return f'{a:08x} {b} {a:04d}\\n', a == 'a word and another', f'{a:d} ({b:08x})'\n"
+    made, texts = set_aside(program({"data": data, "program": ""}), "program", but=())
+    assert (
+        made.texts()["data"] == program({"data": data}).texts()["data"]
+        and texts.startswith(b"TEXT")
+        and len(texts) == len("TEXT0000")
+    )
 
 
 A = "def encode(): return 'a'\ndef tell(): return encode()\n"

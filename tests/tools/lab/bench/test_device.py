@@ -12,15 +12,20 @@ from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find_32_b
 from tools.lab.testing.mosquitto import Mosquitto
 
 
+@pytest.fixture
+def firmware(tmp_path: Path) -> Path:
+    """The folder of a build, which is no part of a test, whose time is limited."""
+    build.build_board(build.Board.UNIX, tmp_path / "firmware")
+    return tmp_path / "firmware"
+
+
 async def test_a_compiled_device_empties_its_flash_and_dies_in_a_heap_too_small(
-    micropython: MicroPython, tmp_path: Path
+    firmware: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
-    firmware = tmp_path / "firmware"
-    build.build_board(build.Board.UNIX, firmware)
     broker = Mosquitto(tmp_path)
     broker.start()
     try:
-        board = Board(tmp_path, firmware, broker.port, client_id="bench", qos=2)
+        board = Board(tmp_path, firmware / build.LIB, broker.port, client_id="bench", qos=2)
         assert await board.run(micropython, 16, 200) is None
         traffic = await board.run(micropython, 512, 200)
     finally:

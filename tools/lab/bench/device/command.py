@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tools.cli.failure import failing_on
-from tools.lab.bench.device.figures import BAR_KIB, FROZEN_BAR_KIB, FULL, Bench
+from tools.lab.bench.device.figures import BAR_KIB, FROM_MPY_BAR_KIB, FROZEN_BAR_KIB, FULL, Bench
 from tools.lab.bench.device.frozen import FrozenUnavailable
 from tools.lab.figure import Figure
 from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find, find_32_bit
@@ -76,7 +76,8 @@ def _vm_32_bit() -> MicroPython | None:
 FORMS = {"in_place": "in place, from a ROMFS", "frozen": "frozen", "from_mpy": "from .mpy files"}
 GOALS_KIB = {  # with words of 32 bits
     "in_place": {"qos 1": BAR_KIB, "qos 2": BAR_KIB, "qos 2, tls": 2 * BAR_KIB, f"qos 2{FULL}": BAR_KIB},
-    "frozen": {f"qos 2{FULL}": FROZEN_BAR_KIB},
+    "frozen": {f"qos 2{FULL}": FROZEN_BAR_KIB, f"qos 2, tls, commands{FULL}": FROZEN_BAR_KIB},
+    "from_mpy": {f"qos 2{FULL}": FROM_MPY_BAR_KIB},
 }
 TRAFFIC = {
     "reset_to_first_publish_ms": ("reset to first PUBLISH", "ms"),

@@ -16,6 +16,7 @@ from tools.lab.micropython import MicroPython
 
 BAR_KIB = 64  # of a 32-bit board, for this device executed in place; with TLS twice as much
 FROZEN_BAR_KIB = 80  # of the same device frozen into its MicroPython, with a full store
+FROM_MPY_BAR_KIB = 120  # of the same device copied as `.mpy` files, with a full store
 HEAP_MAX_KW = 512
 READINGS = 900  # in some 50 messages
 BACKLOG = 2700
@@ -58,7 +59,7 @@ class Bench:
         """Measures everything, which takes some minutes. Raises FrozenUnavailable."""
         forms: dict[str, tuple[MicroPython, Path | None]] = {
             "in_place": (self._heap_vm, self._image),
-            "from_mpy": (self._heap_vm, self._firmware),
+            "from_mpy": (self._heap_vm, self._firmware / build.LIB),
         }
         if self._source is not None:
             manifest = self._firmware / build.FROZEN / "manifest.py"
@@ -97,7 +98,9 @@ class Bench:
             "qos 2, commands": {"qos": 2, "commands": COMMANDS},
             "qos 2, tls": {"qos": 2, "port": tls},
             f"qos 2{FULL}": {"qos": 2},
+            f"qos 2, commands{FULL}": {"qos": 2, "commands": COMMANDS},
             f"qos 2, tls{FULL}": {"qos": 2, "port": tls},
+            f"qos 2, tls, commands{FULL}": {"qos": 2, "port": tls, "commands": COMMANDS},
         }
 
     async def _least_heap_kw(self, vm: MicroPython, firmware: Path | None, name: str) -> int:
@@ -118,7 +121,7 @@ class Bench:
 
     async def _traffic(self, qos: int) -> dict[str, Any]:
         """Measures a device that has stored messages without a broker and then sends them all."""
-        board = self._board(self._firmware, qos=qos)
+        board = self._board(self._firmware / build.LIB, qos=qos)
         await board.run(self._vm, HEAP_MAX_KW, BACKLOG, is_online=False)
         started = time.monotonic()
         traffic = await board.run(self._vm, HEAP_MAX_KW, BACKLOG)

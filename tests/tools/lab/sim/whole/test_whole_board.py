@@ -11,7 +11,7 @@ from littlefs import LittleFS
 from tests.device.firmware import published, reached, seqs, tcp
 from tests.support.board_tools import NEEDS_BOARD_TOOLS, esptool, mpremote
 from tests.support.scripted_broker import scripted_broker
-from tools.cli.device.build import Board, compile_program
+from tools.cli.device.build import Board, compile_for_heap
 from tools.lab.micropython import MicroPython
 from tools.lab.sim.loader.chips import ESP32, ESP32S3
 from tools.lab.sim.whole.esp import WholeBoard
@@ -52,7 +52,7 @@ async def test_what_esptool_wrote_delivers_readings_to_a_broker(tmp_path: Path, 
             "interval_ms": 20,
             "sensors": [{"kind": "adc", "pin": 34, "full_scale_mv": 3300}],
         }
-        files = {f"lib/{name}": content for name, content in compile_program(Board.ESP32).items()}
+        files = {f"lib/{name}": content for name, content in compile_for_heap(Board.ESP32).items()}
         files |= {"main.py": MAIN.encode(), "device.json": json.dumps(config).encode()}
         for name, content in (("firmware", firmware(WITH_STORE)), ("files", image_of(files))):
             (tmp_path / name).write_bytes(content)
