@@ -21,6 +21,13 @@ def silent(_publish: Publish) -> None:
     """A script that answers no PUBLISH."""
 
 
+def is_about_marks(event: object) -> bool:
+    """Whether a packet is a request about the marks of a route's session."""
+    if isinstance(event, Unsubscribe):
+        return event.filters[0].startswith(MARKS)
+    return isinstance(event, Subscribe) and event.filters[0][0].startswith(MARKS)
+
+
 @dataclass
 class ScriptedBroker:
     """Remembers what clients published.
@@ -38,6 +45,8 @@ class ScriptedBroker:
         commands: the messages that a client gets when it subscribes.
         queued: the messages that follow the CONNACK at once, if the session is present.
         grant: the reason code of a SUBACK for a topic filter.
+        silent_marks: how many requests about a route's marks it carries out and closes the connection over, without an
+            answer.
         releases: whether a PUBREC is answered.
         mqtt_5_refusal, mqtt_3_1_1_refusal: the bytes with which it answers a CONNECT of this version before it closes;
             None: it speaks this version.
@@ -68,6 +77,7 @@ class ScriptedBroker:
     commands: list[Publish] = field(default_factory=list)
     queued: list[Publish] = field(default_factory=list)
     grant: Callable[[str], int] = lambda _topic_filter: 2
+    silent_marks: int = 0
     releases: bool = True
     mqtt_5_refusal: bytes | None = None
     mqtt_3_1_1_refusal: bytes | None = None
@@ -137,6 +147,9 @@ class ScriptedBroker:
                         writer.write(connection.data_to_send() + (Disconnect(code).encode() if code else b""))
                         return
                     self.answer(connection, event)
+                    if self.silent_marks and is_about_marks(event):
+                        self.silent_marks -= 1
+                        return
                 writer.write(connection.data_to_send())
                 writer.write(b"".join(Pubrec(identifier).encode() for identifier in self.early_pubrecs))
                 self.early_pubrecs = []
@@ -176,11 +189,11 @@ class ScriptedBroker:
                 connection.pubcomp(event.packet_identifier)
                 if event.packet_identifier in self._received:
                     self._received.remove(event.packet_identifier)
-        elif isinstance(event, Unsubscribe) and event.filters[0].startswith(MARKS):
+        elif isinstance(event, Unsubscribe) and is_about_marks(event):
             connection.unsuback(event.packet_identifier, [self._unmark(one) for one in event.filters])
-        elif isinstance(event, Subscribe) and event.filters[0][0].startswith(MARKS):
-            self._marks.add(event.filters[0][0])
-            connection.suback(event.packet_identifier, [self.grant(event.filters[0][0])])
+        elif isinstance(event, Subscribe) and is_about_marks(event):
+            self._marks.update(name for name, _ in event.filters)
+            connection.suback(event.packet_identifier, [self.grant(name) for name, _ in event.filters])
         elif isinstance(event, Subscribe):
             self.subscribes.append(event)
             connection.suback(event.packet_identifier, [self.grant(name) for name, _ in event.filters])

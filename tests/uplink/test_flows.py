@@ -101,8 +101,9 @@ async def test_released_messages_go_again_to_a_broker_that_gives_the_route_anoth
     assert payloads_over(broker, -1) == [b"0", b"1", b"2"]
 
 
-async def test_released_messages_wait_for_a_disk_on_which_their_session_cannot_be_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["the session", "another session"])
+async def test_a_full_disk_keeps_no_route_from_the_question_which_session_its_broker_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
 ) -> None:
     def fail(*_: object) -> None:
         raise sqlite3.OperationalError("database or disk is full")
@@ -110,12 +111,47 @@ async def test_released_messages_wait_for_a_disk_on_which_their_session_cannot_b
     async with releasing(tmp_path) as (log, broker):
         with monkeypatch.context() as full:
             full.setattr(shelf.Shelf, "change", fail)
+            if is_replaced:
+                broker.replace_session()
             broker.drop_clients()
-            await until(lambda: len(broker.publishes) > 2)  # a connection without an answer, and the one behind it
+            await log.submit([Message("a", b"behind", 2)])
+            await until(lambda: b"behind" in payloads_over(broker, -1))
+            await until(lambda: len(broker.pubrels[-1]) == 4)
+    again = [b"0", b"1", b"2"] if is_replaced else []
+    assert [one for at in range(1, len(broker.publishes)) for one in payloads_over(broker, at)] == [*again, b"behind"]
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3])
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["the session", "another session"])
+async def test_a_link_that_is_cut_while_the_route_asks_for_its_session_neither_loses_nor_repeats_released_messages(
+    tmp_path: Path, is_replaced: bool, cuts: int
+) -> None:
+    async with releasing(tmp_path) as (log, broker):
+        if is_replaced:
+            broker.replace_session()
+        broker.silent_marks = cuts
+        broker.drop_clients()
         await log.submit([Message("a", b"behind", 2)])
-        await until(lambda: payloads_over(broker, -1) == [b"behind"])
+        await until(lambda: b"behind" in payloads_over(broker, -1))
         await until(lambda: len(broker.pubrels[-1]) == 4)
-    assert {one for at in range(1, len(broker.publishes)) for one in payloads_over(broker, at)} == {b"behind"}
+    again = [b"0", b"1", b"2"] if is_replaced else []
+    assert [one for at in range(1, len(broker.publishes)) for one in payloads_over(broker, at)] == [*again, b"behind"]
+
+
+async def test_messages_go_again_if_the_gateway_ends_once_it_has_found_that_the_session_is_another_one(
+    tmp_path: Path,
+) -> None:
+    """Also if it ends before it has noted that."""
+    async with scripted_broker(pubcomp=False) as broker:
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await released(log, broker)
+            broker.replace_session()
+            broker.silent_marks = 1
+            broker.drop_clients()
+            await until(lambda: not broker.silent_marks)
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await until(lambda: len(broker.publishes[-1]) == 3)
+    assert payloads_over(broker, -1) == [b"0", b"1", b"2"]
 
 
 async def test_at_qos_2_every_message_arrives_once_over_a_link_that_is_cut_again_and_again(

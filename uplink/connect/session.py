@@ -5,14 +5,19 @@ may be lost, or the gateway may be killed before it has noted it. Or another cli
 identifier: mosquitto gives the route that client's session. Then a CONNACK says Session Present like any other, and the
 route would take QoS 2 messages for delivered that the broker had received in the old session and has lost with it.
 
-So the route marks the session: it subscribes to a topic to which no client publishes. Over the next connection it
-subscribes to a new mark and unsubscribes from the former ones. The UNSUBACK says whether the session had one of them.
+So the route marks each session, as a device does (`device.mqtt.session_probe`): the marks are subscriptions to topics
+to which no client publishes. When a session is in doubt, the route sends an UNSUBSCRIBE for one mark, and the UNSUBACK
+says whether the mark existed. That removes the mark, and the UNSUBACK may be lost, so there are several, and they are
+asked for one after the other. A session is only marked when it is known that all released messages are its own. So
+nothing has to be noted before a question, and a full disk keeps no route from it.
 """
 
 import asyncio
 import logging
 import secrets
 import sqlite3
+from collections.abc import Callable
+from functools import partial
 
 from uplink.connect.notes import RouteNotes
 from uplink.connect.reading import Step
@@ -26,7 +31,7 @@ from wire.identity import find_user_property
 from wire.reasons import SUCCESS, UNSPECIFIED_ERROR
 
 TOPIC = "holdfast/session"
-MARKS_MAX = 16  # that a session may have while no UNSUBACK comes
+MARKS = 4  # so many UNSUBACKs may be lost in a row before messages go again that the broker has
 FAILURES_MAX = 10  # connections in a row that end while they mark: then the broker may end them for it
 ANSWER_DEADLINE_S = 10.0
 LOST = "the broker has lost the session"
@@ -77,15 +82,15 @@ class RouteSession:
             self._queue.end_set_aside()
             await outgoing.begin_again(released)
             note.marks = ()
-        elif may_mark and 0 < len(note.marks) < MARKS_MAX:
+        elif may_mark and note.marks:
             is_in_doubt = not self._was_settled or released or self._queue.publisher.incoming
-            if is_in_doubt and await self._renew_mark(client, remote) is False:
-                self.is_lost = True
-                return LOST
+            if is_in_doubt and not await self._has_mark(client, remote):
+                self.is_lost = not remote.ended.done()
+                return LOST if self.is_lost else remote.ended.result()
         elif not self._was_settled and client.protocol_level == MQTT_5:
             await outgoing.begin_again(released)
         if may_mark and not note.marks:
-            await self._renew_mark(client, remote)
+            await self._mark(client, remote)
         if remote.ended.done():
             return remote.ended.result()
         self.is_lost, self._is_settled = False, True
@@ -96,61 +101,64 @@ class RouteSession:
         has_qos_2 = client.protocol_level == MQTT_5 and client.maximum_qos_peer == 2
         return has_qos_2 and not is_gateway and not self._is_refused and self._failures < FAILURES_MAX
 
-    async def _renew_mark(self, client: BulkClientConnection, remote: Remote) -> bool | None:
-        """Puts a new mark in the place of the former ones.
+    async def _has_mark(self, client: BulkClientConnection, remote: Remote) -> bool:
+        """Whether the session has one of its marks; then it gets all again. False too if the connection ends."""
+        for mark in self._notes.note.marks:
+            answer = await self._ask(remote, partial(client.unsubscribe, [mark]))
+            if answer is None:
+                return False
+            if answer.reason_codes[0] == SUCCESS:
+                await self._mark(client, remote)
+                return True
+        return False
 
-        Returns whether the session had one of these; None if that is not found out. Raises sqlite3.Error if it has to
-        be found out, and the new mark cannot be noted.
-        """
+    async def _mark(self, client: BulkClientConnection, remote: Remote) -> None:
+        """Subscribes to the marks, which are new ones for a new session."""
         note = self._notes.note
-        former, mark = note.marks, f"{TOPIC}/{self._client_id}/{secrets.token_hex(4)}"
-        note.marks = (*former, mark)  # while it is not known which of them the session has
+        name = f"{TOPIC}/{self._client_id}/{secrets.token_hex(4)}"
+        marks = note.marks or tuple(f"{name}/{number}" for number in range(MARKS))
+        answer = await self._ask(remote, lambda: client.subscribe([(mark, 0) for mark in marks]))
+        if answer is None:
+            return
+        self._failures = 0
+        self._is_refused = max(answer.reason_codes) >= UNSPECIFIED_ERROR
+        note.marks = () if self._is_refused else marks
         try:
             await self._notes.save()
-        except sqlite3.Error as error:
-            note.marks = former
-            if former and (self._queue.released_flows() or self._queue.publisher.incoming):
-                raise
-            logger.error("%s: the route's session cannot be marked: %s", self._client_id, error)
-            return None
+        except sqlite3.Error as error:  # it is saved with the next change; a kill until then may repeat messages
+            logger.error("%s: the marks of the route's session cannot be noted: %s", self._client_id, error)
+
+    async def _ask(self, remote: Remote, request: Callable[[], object]) -> Suback | Unsuback | None:
+        """Returns the answer to a request, None if the connection ends without one."""
         try:
-            client.subscribe([(mark, 0)])
-            if former:
-                client.unsubscribe(list(former))
+            request()
         except WireError as error:
             remote.close(str(error))
-        answers = await _answers(remote, 2 if former else 1)
-        if len(answers) < (2 if former else 1):
-            self._failures += 1
-            return None
-        self._failures = 0
-        self._is_refused = answers[0].reason_codes[0] >= UNSPECIFIED_ERROR
-        note.marks = () if self._is_refused else (mark,)
-        await self._notes.save()
-        return SUCCESS in [code for answer in answers[1:] for code in answer.reason_codes]
+        answer = await _answer(remote)
+        self._failures += answer is None
+        return answer
 
 
-async def _answers(remote: Remote, count: int) -> list[Suback | Unsuback]:
-    """Waits for the answers to that many requests; fewer come if the connection ends. The rest is read later."""
+async def _answer(remote: Remote) -> Suback | Unsuback | None:
+    """Waits for the answer to a request; None if the connection ends. The rest is read later."""
     answers: list[Suback | Unsuback] = []
     others: list[Step] = []
-    have_come = asyncio.get_running_loop().create_future()
+    has_come = asyncio.get_running_loop().create_future()
 
     def take(step: Step) -> None:
-        if isinstance(step, Suback | Unsuback):
-            answers.append(step)
-        else:
+        if not isinstance(step, Suback | Unsuback):
             others.append(step)
-        if len(answers) >= count and not have_come.done():
-            have_come.set_result(None)
+        elif not answers:
+            answers.append(step)
+            has_come.set_result(None)
 
     remote.reading.take(take)
     remote.flush()
     done, _ = await asyncio.wait(
-        {have_come, remote.ended}, timeout=ANSWER_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED
+        {has_come, remote.ended}, timeout=ANSWER_DEADLINE_S, return_when=asyncio.FIRST_COMPLETED
     )
     if not done:
         remote.close(f"no answer to SUBSCRIBE or UNSUBSCRIBE in {ANSWER_DEADLINE_S:g} s")
     if not remote.ended.done():
         remote.reading.postpone(others)
-    return answers
+    return answers[0] if answers else None
