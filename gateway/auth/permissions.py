@@ -1,6 +1,6 @@
 """What each client may do: client identifiers, topics to publish and subscribe to, origins of its identities."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from pathlib import Path
 
 from gateway.auth.filters import Levels, common, holds, split, takes
@@ -305,6 +305,23 @@ class Trusting(Permissions):
     @property
     def identifies_some(self) -> bool:
         return True
+
+
+class WithOrigins(Permissions):
+    """What a client may do that may also bring the identities of some origins, whatever the rules say of these.
+
+    Args:
+        origins: these; more may be added.
+    """
+
+    __slots__ = ("_origins",)
+
+    def __init__(self, access: Access, user: str | None, client_id: str, stream: str, origins: Container[str]) -> None:
+        super().__init__(access, user, client_id, stream)
+        self._origins = origins
+
+    def may_identify(self, origin: str) -> bool:
+        return origin in self._origins or super().may_identify(origin)
 
 
 def _decisions(rules: tuple[Rule, ...], action: str, user: str | None, client_id: str) -> Decisions:

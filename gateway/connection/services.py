@@ -1,9 +1,10 @@
 """What the connections of one gateway share."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from gateway.auth.admission import AccessControl
-from gateway.auth.permissions import Permissions, Trusting
+from gateway.auth.permissions import Permissions, Trusting, WithOrigins
 from gateway.config.schema import GatewayConfig
 from gateway.counters import Counters
 from gateway.holdings import Holdings
@@ -60,9 +61,10 @@ class Services:
     publishing: Publishing
     wills: Wills
 
-    def rights_of_route(self, user: str | None, client_id: str) -> Permissions:
-        """Returns what the next broker of a route may publish here: what the access rules let a user; None: everything
-        but the gateway's own topics, with any identity."""
+    def rights_of_route(self, user: str | None, client_id: str, origins: Container[str] = ()) -> Permissions:
+        """Returns what the next broker of a route may publish here: what the access rules let a user, also with
+        identities of the origins; None: everything but the gateway's own topics, with any identity.
+        """
         if user is None:
             return Trusting()
-        return self.shared.access_control.access.permissions(user, client_id, self.stream)
+        return WithOrigins(self.shared.access_control.access, user, client_id, self.stream, origins)

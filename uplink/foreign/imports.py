@@ -19,6 +19,7 @@ from uplink.foreign.transport import Arrival
 from uplink.queue.route_queue import RouteQueue
 from wire.codec.packets import MQTT_5, Publish
 from wire.errors import WireError
+from wire.identity import decode_identity
 from wire.packet_types import PUBREC
 from wire.reasons import SUCCESS, UNSPECIFIED_ERROR, describe
 from wire.topics import matches
@@ -59,7 +60,8 @@ class Import:
         self._names = config.names
         self._filters = config.wanted
         self._answers = PublishAnswers(self, queue.publisher, services.log, AckOrder(self._note_taken, failed))
-        permissions = services.rights_of_route(config.local_user, queue.publisher.client_id)
+        self._made: set[str] = set()  # the origins of identities that the transport makes
+        permissions = services.rights_of_route(config.local_user, queue.publisher.client_id, self._made)
         self._intake = Intake(
             services,
             self._answers,
@@ -163,12 +165,21 @@ class Import:
     def _publish(self, arrival: Arrival, topic: str, qos: int) -> Publish:
         """Returns the PUBLISH that a message would come in. Raises ValueError, WireError: it cannot be one."""
         parcel = arrival.parcel
-        properties = decode(parcel.headers, parcel.identity, self._config.import_headers)
+        properties = decode(parcel.headers, self._identity_of(arrival), self._config.import_headers)
         packet = Publish(topic, parcel.payload, qos, False, False, self._next_identifier() if qos else None, properties)
         size, most = len(packet.encode(MQTT_5)), self._services.config.limits.maximum_packet_size
         if size > most:
             raise ValueError(f"it has {size} bytes, and the gateway takes {most} at most [limits.maximum_packet_size]")
         return packet
+
+    def _identity_of(self, arrival: Arrival) -> str:
+        """Returns the identity that a message has. Where access rules hold, it brings none that a transport makes."""
+        if arrival.made:
+            self._made.add(decode_identity(arrival.made)[0])
+        identity = arrival.parcel.identity
+        if identity and self._config.local_user is not None and decode_identity(identity)[0] in self._made:
+            return arrival.made
+        return identity
 
     def _next_identifier(self) -> int:
         while True:

@@ -75,13 +75,15 @@ class Arrival(NamedTuple):
 
     ``place`` names it for people. ``acknowledge`` says that the gateway has it for good. Without that it comes again,
     over this connection or the next one, where the other system has acknowledgements. ``fault`` is why it can be no
-    message here, "" if it may be one.
+    message here, "" if it may be one. ``made`` is the identity that the transport makes of the message's place in the
+    other system, "" if it makes none; a message that brings no identity has it.
     """
 
     parcel: Parcel
     place: str
     acknowledge: Callable[[], None]
     fault: str = ""
+    made: str = ""
 
 
 class Importer(Protocol):

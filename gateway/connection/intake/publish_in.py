@@ -111,12 +111,14 @@ class Intake:
         message.owner = self._publisher.holding.owner
         if self._realtime is not Realtime.NONE:
             message.is_realtime = message.take_realtime() or self._realtime is Realtime.ALL
-        reason_code = self._rules.check(packet, message, came_ms)
+        # The rules do not count for what went out here and comes back: a new identity would take its hops.
+        has_returned = self._publisher.is_broker and message.has_passed(self._services.log.hop)
+        reason_code = SUCCESS if has_returned else self._rules.check(packet, message, came_ms)
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
             self._services.shared.devices.note_identity(self._publisher.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
             self._rules.refuse(packet, message, reason_code)
-        elif message.has_passed(self._services.log.hop):
+        elif has_returned or message.has_passed(self._services.log.hop):
             self._services.counters.messages_returned += 1
             self._answers.accept_unstored(packet)
         elif self._conditions is not None and not self._conditions.passes(message):

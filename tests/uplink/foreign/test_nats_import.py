@@ -95,6 +95,36 @@ async def test_a_message_that_comes_again_is_stored_once(tmp_path: Path) -> None
         assert len(messages_in(tmp_path / "gateway")) == 1
 
 
+def ruled(folder: Path, topics: str = "commands/#") -> dict[str, Any]:
+    """Settings with access rules that let `central` publish to these topics, and bring no identities."""
+    (folder / "rules").write_text(f"allow central publish {topics}\n")
+    return {"acl": str(folder / "rules")}
+
+
+async def test_the_identities_of_a_stream_need_no_access_rule_and_no_message_brings_one_of_these(
+    tmp_path: Path,
+) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            jetstream = client.jetstream()
+            await jetstream.add_stream(name="S", subjects=["commands.>"])
+            await jetstream.publish("commands.a", b"1")
+            for name in ("one", "two"):
+                config = nats_config(server, name=name, local_user="central", **importing(FROM_S))
+                async with routed(tmp_path / "gateway", config, **ruled(tmp_path)) as (broker, _):
+                    await settled(client)
+                    await until(lambda: bool(broker.counters.messages_duplicate or broker.counters.messages_stored))
+                    if name == "two":
+                        assert broker.counters.messages_duplicate == 1
+                        ((_, stored),) = messages_in(tmp_path / "gateway")
+                        for identity in (f"{stored.epoch:08x}/9/nats.S", "00000001/9/pump"):
+                            await jetstream.publish("commands.a", b"2", headers={"Nats-Msg-Id": identity})
+                        await until(lambda: broker.counters.messages_stored == 2)
+        stored_ones = [message for _, message in messages_in(tmp_path / "gateway")]
+        assert [(one.origin, one.seq) for one in stored_ones[:2]] == [("nats.S", 1), ("nats.S", 2)]
+        assert stored_ones[2].origin not in ("nats.S", "pump")
+
+
 async def test_a_message_of_another_gateway_keeps_its_identity_and_one_of_our_own_does_not_come_back(
     tmp_path: Path,
 ) -> None:
@@ -113,6 +143,23 @@ async def test_a_message_of_another_gateway_keeps_its_identity_and_one_of_our_ow
             assert await counted(client, "S") == 3
         identities = {(one.origin, one.epoch, one.seq) for _, one in messages_in(tmp_path / "b")}
         assert identities == {("a", 7, number) for number in range(1, 4)}
+
+
+@pytest.mark.parametrize("allowed", ["#", "commands/#"])
+async def test_a_message_of_our_own_that_comes_back_is_neither_stored_nor_set_aside_where_access_rules_hold(
+    tmp_path: Path, allowed: str
+) -> None:
+    with nats_server(tmp_path) as server:
+        async with connected(server) as client:
+            await client.jetstream().add_stream(name="S", subjects=["telemetry.>"])
+            both = nats_config(server, incoming=[{"topic": "telemetry/#", "stream": "S"}], local_user="central")
+            async with routed(tmp_path / "a", both, **ruled(tmp_path, allowed)) as (broker, _):
+                await append(broker.log, range(1, 4))
+                await until(lambda: broker.counters.messages_returned == 3)
+                await settled(client)
+                assert (broker.counters.messages_stored, broker.counters.identities_replaced) == (3, 0)
+            assert await counted(client, "S") == 3
+        assert quarantine.notes_in(tmp_path / "a") == []
 
 
 async def test_what_is_no_topic_goes_to_the_quarantine_with_its_reason_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -129,11 +129,11 @@ class Consumer:
     def _arrival(self, came: Msg) -> Arrival:
         headers = dict(came.headers or {})
         seq = came.metadata.sequence.stream
-        brought = read_identity(headers.get("Nats-Msg-Id", ""))
-        identity = brought or encode_identity(self._origin, self._epoch, seq)
+        made = encode_identity(self._origin, self._epoch, seq)
+        identity = read_identity(headers.get("Nats-Msg-Id", "")) or made
         place = f"stream {self._stream}, sequence {seq}"
         parcel = Parcel(came.subject, headers, came.data, identity)
-        return Arrival(parcel, place, lambda: self._acknowledge(came.reply), fault_of(headers))
+        return Arrival(parcel, place, lambda: self._acknowledge(came.reply), fault_of(headers), made)
 
     def _acknowledge(self, reply: str) -> None:
         self._acks.append(reply)
