@@ -42,7 +42,7 @@ class Connections:
         """Serves one connection after another, for ever; each is served until its error."""
         while True:
             await self._serve_one(connection)
-            _end_if_cancelled()
+            end_if_cancelled()
             await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
 
     def note_connected(self, server: str) -> None:
@@ -84,8 +84,10 @@ async def wait_until(ended: asyncio.Future[str], works: Sequence[asyncio.Future[
                 work.result()
 
 
-def _end_if_cancelled() -> None:
-    """Raises CancelledError if the task is to end: an error at the end of a connection may have taken its place."""
+def end_if_cancelled() -> None:
+    """Raises CancelledError if the task is to end: an error at the end of a connection may have taken its place, or
+    `asyncio.wait_for`, which libraries wait with, has forgotten it (up to Python 3.11; python/cpython, issue 86296).
+    """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

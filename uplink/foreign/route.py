@@ -10,7 +10,7 @@ from typing import Any
 from gateway.routes import Services
 from gateway.store import MessageLog, drops
 from host.errors import ConfigError
-from uplink.connect.connections import Connections, wait_until
+from uplink.connect.connections import Connections, end_if_cancelled, wait_until
 from uplink.connect.credentials import Credentials
 from uplink.foreign.config import ForeignConfig
 from uplink.foreign.delivery import Export
@@ -77,6 +77,7 @@ class ForeignRoute:
         transport = transport_for(self.config, self._gateway_name, self._credentials.read(), self._receivers)
         try:
             await transport.connect()
+            end_if_cancelled()
             queue.begin_link(None)
             await queue.lanes.begin(None)
             export = Export(self.config, queue, self._log, transport, self._receivers, self._backoff)

@@ -16,11 +16,13 @@ pytest.importorskip("nats", reason="nats-py is not installed")
 import msgspec
 from nats.errors import Error
 
+from tests.gateway.support import running as running_broker
 from tests.uplink.foreign.support import FAST, routed
 from tests.uplink.support import until
 from uplink.foreign.config import NatsConfig
 from uplink.foreign.nats.client import BoundedClient, Unreadable, readable
 from uplink.foreign.nats.jetstream import JetStream
+from uplink.foreign.route import ForeignRoute
 
 INFO = {"server_id": "evil", "version": "2.10.0", "max_payload": 1 << 20, "headers": True, "proto": 1}
 STREAM, CONSUMER = "$JS.API.STREAM.INFO.S", "$JS.API.CONSUMER.INFO.S.r"
@@ -175,3 +177,26 @@ async def test_what_is_cancelled_in_the_moment_in_which_its_answer_comes_ends(is
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_route_that_is_cancelled_in_the_moment_in_which_it_is_connected_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect, answer = BoundedClient.connect, asyncio.get_running_loop().create_future()
+
+    async def connect_and_wait(self: BoundedClient, *servers: Any, **options: Any) -> None:
+        await connect(self, *servers, **options)
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(answer.set_result, None)
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await asyncio.wait_for(answer, timeout=60)  # as the library waits
+
+    monkeypatch.setattr(BoundedClient, "connect", connect_and_wait)
+    async with answering({}) as url, running_broker(tmp_path) as broker:
+        core = config(url, delivery_mode="best_effort")
+        route = ForeignRoute(core, "gateway-1", broker.log, services=broker.services)
+        task = asyncio.create_task(route.run())
+        done, _ = await asyncio.wait({task}, timeout=10)
+        task.cancel()
+        assert done

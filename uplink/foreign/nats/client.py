@@ -1,6 +1,5 @@
 """The NATS library's client, with bounds on what a server may make it do in one piece."""
 
-import asyncio
 import contextlib
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +9,7 @@ from nats.errors import Error, ProtocolError
 from nats.protocol.parser import AWAITING_CONTROL_LINE, AWAITING_MSG_PAYLOAD, CRLF_SIZE, Parser
 
 from gateway.routes import Slice
+from uplink.connect.connections import end_if_cancelled
 from uplink.foreign.transport import UNREADABLE
 
 PIECE = 2048  # bytes that are parsed at a time: 150 of the smallest messages
@@ -28,8 +28,7 @@ class Unreadable(Error):
 def readable(what: str) -> Iterator[None]:
     """Raises Unreadable, in the ``with`` block, where the library cannot read what the server has sent.
 
-    Ends a task that is cancelled while an answer comes: `asyncio.wait_for`, which the library waits with, forgets that
-    up to Python 3.11 (python/cpython, issue 86296).
+    Ends a task that is cancelled while an answer comes, which the library forgets.
     """
     try:
         yield
@@ -38,9 +37,7 @@ def readable(what: str) -> Iterator[None]:
     except UNREADABLE as error:
         raise Unreadable(f"{what} cannot be read: {error or type(error).__name__}") from error
     finally:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError
+        end_if_cancelled()
 
 
 class BoundedClient(Client):
