@@ -1,6 +1,7 @@
 """The QoS 2 messages in flight to one session's client; their flows outlive its connections, and a crash."""
 
 import asyncio
+import sqlite3
 from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
@@ -174,7 +175,12 @@ class Outgoing:
         for flow in flows:
             flow.state = BEGUN  # at once: if this connection ends, the next one sends the PUBLISH
         noted = [flow.packet_identifier for flow in flows if flow.is_noted]
-        await asyncio.shield(self._log.submit([begin_again(self._session, noted)]))
+        try:
+            await asyncio.shield(self._log.submit([begin_again(self._session, noted)]))
+        except sqlite3.Error:  # after a kill they would be released ones: no PUBLISH may go until this is durable
+            for flow in flows:
+                flow.state = RELEASED
+            raise
 
     def pass_over(self, flow: Flow) -> None:
         """Goes on with a flow as if its client had received the message; the client does not get it."""

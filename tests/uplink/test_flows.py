@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.message import Message
-from gateway.store import MessageLog, shelf
+from gateway.store import MessageLog, qos2_out, shelf
 from tests.house.repository import ROOT
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker, silent
 from tests.support.subscriber import subscriber
@@ -136,6 +136,28 @@ async def test_a_link_that_is_cut_while_the_route_asks_for_its_session_neither_l
         await until(lambda: len(broker.pubrels[-1]) == 4)
     again = [b"0", b"1", b"2"] if is_replaced else []
     assert [one for at in range(1, len(broker.publishes)) for one in payloads_over(broker, at)] == [*again, b"behind"]
+
+
+async def test_messages_go_again_if_a_full_disk_keeps_the_store_from_noting_so_and_the_gateway_is_killed_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    async with scripted_broker(pubcomp=False) as broker:
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):
+            await released(log, broker)
+            broker.session_present, broker.puback = False, silent
+            with monkeypatch.context() as full:
+                full.setattr(qos2_out, "begin_again", lambda *_: fail)
+                broker.drop_clients()
+                await until(lambda: len(broker.publishes) > 2)
+            broker.session_present = True
+            await until(lambda: len(broker.publishes[-1]) == 3)
+        connections = len(broker.connects)
+        async with opened(tmp_path) as log, running(log, route_config(broker.port)):  # as after a kill
+            await until(lambda: len(broker.connects) > connections and len(broker.publishes[-1]) == 3)
+    assert payloads_over(broker, -1) == [b"0", b"1", b"2"]
 
 
 async def test_messages_go_again_if_the_gateway_ends_once_it_has_found_that_the_session_is_another_one(
