@@ -1,6 +1,6 @@
 """What each client may do: client identifiers, topics to publish and subscribe to, origins of its identities."""
 
-from collections.abc import Collection, Container
+from collections.abc import Callable, Collection, Container
 from pathlib import Path
 
 from gateway.auth.filters import Levels, common, holds, split, takes
@@ -278,13 +278,16 @@ class Topics(dict[bytes, str]):
             self.clear()
             self.origins.clear()
 
-    def learn(self, message: Message) -> None:
-        """Learns from a message that was accepted; it has the identity that it brought, or none yet."""
+    def learn(self, message: Message, may_vouch: Callable[[str], bool]) -> None:
+        """Learns from a message that was accepted; it has the identity that it brought, or none yet.
+
+        One without a provenance has that of this gateway, for which its client may not vouch.
+        """
         if not message.topic.startswith(STATEMENT_TOPICS):
             remember(self, message.topic.encode(), message.topic, PUBLISHED_REMEMBERED)
         if message.origin:
             remember(self.origins, message.origin.encode(), None, ORIGINS_REMEMBERED)
-            for name in (message.received_by, *message.gateways_of_links):
+            for name in filter(may_vouch, (message.received_by, *message.gateways_of_links)):
                 remember(self.origins, GATEWAY_MARK + name.encode(), None, ORIGINS_REMEMBERED)
 
 

@@ -74,7 +74,7 @@ class Publishing:
                 return NOT_AUTHORIZED, False
             self._counters.identities_replaced += 1
             message.renew(self._gateway, came_ms)
-        if message.received_by != self._gateway and not permissions.may_vouch(message.received_by):
+        if not permissions.may_vouch(message.received_by):  # perhaps for this gateway
             message.received_ms, message.received_by = came_ms, self._gateway
         if not (message.qos or message.is_realtime):
             message.reject_realtime()

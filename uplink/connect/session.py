@@ -31,7 +31,7 @@ from wire.identity import find_user_property
 from wire.reasons import SUCCESS, UNSPECIFIED_ERROR
 
 TOPIC = "holdfast/session"
-MARKS = 4  # so many UNSUBACKs may be lost in a row before messages go again that the broker has
+MARKS = 4  # UNSUBACKs that may be lost in a row before messages go again that the broker has
 FAILURES_MAX = 10  # connections in a row that end while they mark: then the broker may end them for it
 ANSWER_DEADLINE_S = 10.0
 LOST = "the broker has lost the session"

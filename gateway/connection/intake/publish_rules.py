@@ -85,7 +85,7 @@ class PublishRules:
 
     def learn(self, message: Message) -> str:
         """Learns from a message that is accepted; returns the reason string of its acknowledgement."""
-        self._topics.learn(message)
+        self._topics.learn(message, self._permissions.may_vouch)
         remark, self._remark = self._remark, ""
         return remark
 

@@ -330,6 +330,29 @@ async def test_a_value_that_is_no_number_of_a_link_travels_on_as_rejected(tmp_pa
         assert (await reader.receive()).properties[USER_PROPERTY] == [(f"{VIA_PROPERTY}-rejected", "7")]
 
 
+@pytest.mark.parametrize("gateway", ["test-gateway", "site-2"])
+async def test_a_client_vouches_for_no_gateway_beside_an_identity_of_its_own(tmp_path: Path, gateway: str) -> None:
+    """Neither for this one nor for another, first or among others, or behind messages without a provenance."""
+    async with running(tmp_path) as broker:
+        evil = await connected(broker, "evil")
+        subscriber = await subscribed(broker, "subscriber", "a", wishes=(RECEIVE,))
+        for number in range(1, 40):
+            pairs = [(IDENTITY_PROPERTY, encode_identity("evil", 7, number))]
+            if number > 4:
+                via = encode_via(1, [(number, number)], gateway, "x")
+                pairs = [
+                    (HOPS_PROPERTY, encode_hop(1)),
+                    *pairs,
+                    (RECEIVED_PROPERTY, f"5/{gateway}"),
+                    (VIA_PROPERTY, via),
+                ]
+            packet = Publish("a", b"1", 1, packet_identifier=1000 + number, properties={USER_PROPERTY: pairs})
+            evil.write(packet.encode(MQTT_5))
+            received = await subscriber.receive()
+            assert user_property(received, VIA_PROPERTY) is None
+            assert user_property(received, RECEIVED_PROPERTY) != f"5/{gateway}"
+
+
 async def test_a_client_vouches_for_no_gateway_by_its_own_name(tmp_path: Path) -> None:
     """Neither with a statement, a route number, a time of acceptance nor a column batch, first or among others."""
     async with running(tmp_path) as broker:

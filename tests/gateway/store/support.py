@@ -111,7 +111,7 @@ def batch_of(
     """PUBLISHes of one client, by topic name and payload, as the fast path cuts them."""
     topics = Topics()
     for name, _ in messages:
-        topics.learn(Message(name, b""))
+        topics.learn(Message(name, b""), lambda _: True)
     packets = [Publish(*message, 1, packet_identifier=5, properties=properties or {}) for message in messages]
     data = b"".join(packet.encode(level) for packet in packets)
     found = cut_publishes(data, 0, level, topics, topics.origins)
