@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
 
+from gateway.config.kinds import WhenFull
 from gateway.config.schema import ClientConfig, GatewayConfig, QueueConfig, StoreConfig
 from gateway.message import MESSAGE_OVERHEAD, Message
 from gateway.store import (
@@ -165,6 +166,22 @@ class StoreRoom:
     def full_note(self) -> str:
         """What becomes of new messages while the store is full and drops none, and what fills its disk; "" else."""
         return _with_disk(self._log, FULL_NOTES[self._config.when_full]) if self.takes_none() else ""
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes until the store is full, by its limit and by its disk; 0 if it is."""
+        return max(0, min(self._bytes_most - self._log.space.used_bytes, self._log.space.room_bytes))
+
+    @property
+    def left_messages(self) -> int | None:
+        """Messages until the store is full by their number; None if this has no limit."""
+        most = self._config.max_messages
+        return None if most is None else max(0, most - self._log.space.stored_count)
+
+    @property
+    def when_full(self) -> WhenFull:
+        """What becomes of messages when the store is full."""
+        return self._config.when_full
 
     def make_room(self) -> tuple[int, int]:
         """Has the messages that no consumer needs removed from a store that is nearly full.

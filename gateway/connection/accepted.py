@@ -5,6 +5,7 @@ from collections.abc import Callable
 from gateway.connection.intake.waiting import Waiting
 from gateway.delivery import Flight
 from gateway.port import Port
+from gateway.sessions.devices import Heard
 from gateway.store import AckOrder
 from wire.bulk.connection import BulkServerConnection
 
@@ -22,9 +23,10 @@ class Accepted:
         flush: puts on the line what the protocol core has to say.
         fail: ends the connection because of a fault of ours; called with a text.
         disconnect: ends the connection with a reason code.
+        heard: where it is noted when the client sends messages, None for one without a name of its own.
     """
 
-    __slots__ = ("disconnect", "flight", "name", "order", "port", "protocol", "waiting")
+    __slots__ = ("disconnect", "flight", "heard", "name", "order", "port", "protocol", "waiting")
 
     def __init__(
         self,
@@ -34,11 +36,13 @@ class Accepted:
         flush: Callable[[], None],
         fail: Callable[[str], None],
         disconnect: Callable[[int], None],
+        heard: Heard | None = None,
     ) -> None:
         self.name = name
         self.protocol = protocol
         self.port = port
         self.disconnect = disconnect
+        self.heard = heard
         self.waiting = Waiting()
         self.order = AckOrder(flush, fail)
         self.flight = Flight()

@@ -101,6 +101,7 @@ class Client:
             realtime=_realtime(accepted, end),
             waiting=accepted.waiting,
             begin_again=rules.begin_again,
+            heard=accepted.heard,
         )
         self._subscribing: Subscribing | None = None  # most devices only publish
         has_identity = RECEIVE in wishes

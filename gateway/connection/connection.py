@@ -305,13 +305,14 @@ class Connection:
         self._port.note_admitted()
         self._counters.connections_accepted += 1
         self._flush()
+        heard = None
         if admitted.packet.client_id:
             visitor = self._port.visitor
             level = admitted.packet.level_byte & ~BRIDGE or self._protocol.protocol_level
-            services.shared.devices.note_connected(session.client_id, session.user, visitor.host, level)
+            heard = services.shared.devices.note_connected(session.client_id, session.user, visitor.host, level)
         logger.info("connected", extra=about(**self._log_fields(), tls=self._port.visitor.tls or "none"))
         accepted = Accepted(
-            self.name, self._protocol, self._port, self._flush_unless_ended, self._fail, self.disconnect
+            self.name, self._protocol, self._port, self._flush_unless_ended, self._fail, self.disconnect, heard
         )
         end = await begin_link(services, session, accepted)
         if self._is_over():

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +92,11 @@ class Overview:
         """The states of the gateway's routes, which the routes keep up to date."""
         self.not_reloaded = ""
         """Why the last reload of the configuration failed; "" if it did not."""
+
+    @property
+    def streams(self) -> Sequence[ObservedStream]:
+        """The streams that are observed, the default stream first."""
+        return self._streams
 
     def add(self, stream: ObservedStream) -> None:
         """Observes a stream too; the first one is the default stream."""

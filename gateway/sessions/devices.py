@@ -7,7 +7,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,14 +45,29 @@ class Device(msgspec.Struct):
     epoch: int = 0
 
 
+class Heard:
+    """When a client last sent a message that was taken; nothing of it is written.
+
+    ``at_ms`` is a Unix time, 0 if none has come since the gateway's start.
+    """
+
+    __slots__ = ("at_ms",)
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+
+
 class Devices:
     """The devices by client identifier, in the order in which they were last seen.
 
     Args:
         folder: the folder of the file.
+
+    ``heard`` says of each device that was here since the start when it last sent a message.
     """
 
     def __init__(self, folder: Path) -> None:
+        self.heard: dict[str, Heard] = {}
         self._folder = folder
         self._devices: dict[str, Device] = {}
         self._changed: set[str] = set()
@@ -80,8 +95,12 @@ class Devices:
             self._next.cancel()
         await _in_thread(self._shelf.close)
 
-    def note_connected(self, client_id: str, user: str | None, address: str, level: int) -> None:
-        """Notes that a client has logged in."""
+    def all(self) -> Mapping[str, Device]:
+        """Returns all devices by client identifier; they change while the event loop runs."""
+        return self._devices
+
+    def note_connected(self, client_id: str, user: str | None, address: str, level: int) -> Heard:
+        """Notes that a client has logged in; returns where it is noted when it sends messages."""
         now_ms = int(time.time() * 1000)
         device = self._devices.pop(client_id, None)
         if device is None:
@@ -89,9 +108,11 @@ class Devices:
         device.user, device.address, device.level = user, address, level
         device.last_seen_ms, device.connected = now_ms, True
         self._devices[client_id] = device
+        heard = self.heard.setdefault(client_id, Heard())
         if len(self._devices) > DEVICES_MAX:
             self._forget_one()
         self._change(client_id)
+        return heard
 
     def note_identity(self, client_id: str, origin: str, epoch: int) -> None:
         """Notes the identity of a message that a client has sent."""
@@ -112,6 +133,7 @@ class Devices:
         away = (client_id for client_id, device in self._devices.items() if not device.connected)
         client_id = next(away, next(iter(self._devices)))
         del self._devices[client_id]
+        self.heard.pop(client_id, None)
         self._change(client_id)
 
     def _change(self, client_id: str) -> None:

@@ -22,7 +22,7 @@ from gateway.store.sqlite.folder import MESSAGES
 from gateway.store.sqlite.quarantine import Note
 from gateway.store.sqlite.rows import first_row
 from gateway.store.tables import damage, drops, log_rows, retained, schema
-from gateway.store.tables.drops import DAMAGED, GATEWAY, DroppedRow
+from gateway.store.tables.drops import DAMAGED, GATEWAY, Dropped, DroppedRow
 from gateway.store.tables.log_rows import CorruptRow, Gaps, LogRow, Work
 from gateway.store.tables.retained import CorruptRetained, Keep, Piece, Search, Source
 
@@ -166,6 +166,10 @@ class Reader:
     async def read_dropped(self, consumer: str, since_ms: int, until_ms: int) -> tuple[list[DroppedRow], int]:
         """Returns ranges of drops since a time, and where the next call goes on. Raises sqlite3.Error."""
         return await self._on_thread(drops.changed_since, consumer, since_ms, until_ms)
+
+    async def newest_dropped(self, most: int) -> list[Dropped]:
+        """Returns the newest ranges of drops, as ``drops.newest`` does. Raises sqlite3.Error."""
+        return await self._on_thread(drops.newest, most)
 
     async def count_dropped(self, consumers: Sequence[str]) -> dict[str, dict[str, int]]:
         """Returns how many messages consumers did not get, by reason. Raises sqlite3.Error."""

@@ -14,6 +14,7 @@ from gateway.loop.pace import Pace
 from gateway.message import Message, message_from
 from gateway.network.conditions import Conditions
 from gateway.sessions.copies import Copies
+from gateway.sessions.devices import Heard
 from gateway.store import Masks, PublishBatch, SeenNote, Standing, Work, drops, masks_of_batch, retained
 from wire.bulk.content_digest import digests_of
 from wire.bulk.property_block import marker_of
@@ -47,6 +48,7 @@ class Intake:
             message that waits waits too, since PUBACKs are sent in the order of their PUBLISHes [MQTT-4.6.0-2].
         begin_again: ends the connection, for the peer to send again what was forgotten because too much waited. None:
             nothing is forgotten, as acknowledgements do not come behind the messages.
+        heard: where it is noted when messages come, if anywhere.
 
     ``taken`` is how many messages were taken.
     """
@@ -58,6 +60,7 @@ class Intake:
         "_conditions",
         "_copies",
         "_has_offered",
+        "_heard",
         "_known",
         "_note",
         "_noted_in",
@@ -83,6 +86,7 @@ class Intake:
         realtime: Realtime = Realtime.NONE,
         waiting: Waiting | None = None,
         begin_again: Callable[[], None] | None = None,
+        heard: Heard | None = None,
     ) -> None:
         self._services = services
         self._answers = answers
@@ -93,6 +97,7 @@ class Intake:
         self._realtime = realtime
         self._waiting = waiting or Waiting()
         self._begin_again = begin_again
+        self._heard = heard
         self._has_offered = False  # a message of QoS 0
         self._pace = Pace(services.shared.paces, self._publisher.holding.owner)
         self._seen = services.log.seen
@@ -114,6 +119,8 @@ class Intake:
         # The rules do not count for what went out here and comes back: a new identity would take its hops.
         has_returned = self._publisher.is_broker and message.has_passed(self._services.log.hop)
         reason_code = SUCCESS if has_returned else self._rules.check(packet, message, came_ms)
+        if reason_code == SUCCESS and self._heard is not None:
+            self._heard.at_ms = came_ms
         if reason_code == SUCCESS and message.origin:  # the first message to each topic takes this path
             self._services.shared.devices.note_identity(self._publisher.client_id, message.origin, message.epoch)
         if reason_code != SUCCESS:
@@ -357,6 +364,8 @@ class Intake:
             self._services.config.name,
             publishes.content_size,
         )
+        if self._heard is not None:
+            self._heard.at_ms = batch.received_ms
         batch.bring_identities, batch.owner = bool(publishes.identities), self._publisher.holding.owner
         if self._own_trail in batch.packets:
             self._take_each(batch, publishes)

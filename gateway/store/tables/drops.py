@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gateway.counters import DROP_REASONS
 from gateway.message import Message
@@ -87,6 +88,12 @@ WHERE reason IN ({", ".join("?" * len(DROP_REASONS))}) AND consumer IN (SELECT v
 GROUP BY consumer, reason
 """
 
+NEWEST_LOOKED = 1_000
+NEWEST = {
+    is_refused: f"SELECT * FROM (SELECT {COLUMNS} FROM dropped WHERE rowid {order} LIMIT ?) WHERE reason <> ? LIMIT ?"
+    for is_refused, order in {True: "< 0 ORDER BY rowid", False: "> 0 ORDER BY rowid DESC"}.items()
+}
+
 DroppedRow = tuple[str, str, str, int, int, int, int]
 """Reason, consumer, origin, epoch, first, last and messages of a range."""
 
@@ -119,6 +126,32 @@ def counted_of(connection: sqlite3.Connection, consumers: Sequence[str]) -> dict
     for consumer, reason, messages in connection.execute(COUNTED, (*DROP_REASONS, json.dumps(consumers))):
         found.setdefault(consumer, {})[reason] = messages
     return found
+
+
+class Dropped(NamedTuple):
+    """A row of the table: what one consumer did not get, and why."""
+
+    reason: str
+    consumer: str
+    publisher: str
+    origin: str
+    epoch: int
+    first: int
+    last: int
+    messages: int
+    since_ms: int
+    until_ms: int
+
+
+def newest(connection: sqlite3.Connection, most: int) -> list[Dropped]:
+    """Returns the ranges that were made last, the newest first: ``most`` of refused messages and ``most`` of others.
+
+    What a route leaves out by its rules is not among them. Among NEWEST_LOOKED ranges the search ends.
+    """
+    found: list[Dropped] = []
+    for sql in NEWEST.values():
+        found += map(Dropped._make, connection.execute(sql, (NEWEST_LOOKED, SELECTED, most)))
+    return sorted(found, key=lambda one: one.until_ms, reverse=True)
 
 
 @dataclass(frozen=True)

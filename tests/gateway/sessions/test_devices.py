@@ -9,8 +9,9 @@ from gateway.sessions.devices import FILE, TABLE, Device, devices_in
 from gateway.store.sqlite.quarantine import notes_in
 from gateway.store.sqlite.shelf import Shelf
 from tests.gateway.support import Client, connected, running, tcp_port, until
-from wire.codec.packets import MQTT_3_1_1
+from wire.codec.packets import MQTT_3_1_1, Puback
 from wire.properties import USER_PROPERTY
+from wire.reasons import NOT_AUTHORIZED
 
 
 @pytest.fixture
@@ -35,6 +36,26 @@ async def test_the_file_of_a_gateway_that_has_ended_names_the_clients_that_were_
     assert (one.origin, one.epoch) == ("first sensor", 42)
     assert one.first_seen_ms <= one.last_seen_ms
     assert (found["old"].level, found["old"].origin) == (4, "")
+
+
+async def test_it_is_noted_when_a_device_last_sent_a_message_that_was_taken(tmp_path: Path) -> None:
+    (tmp_path / "rules").write_text("allow * publish a\nallow * subscribe #\n")
+    async with running(tmp_path / "store", acl=str(tmp_path / "rules")) as broker:
+        heard = broker.services.shared.devices.heard
+        sensor = await connected(broker, "sensor")
+        assert heard["sensor"].at_ms == 0
+        sensor.send("forbidden", qos=1)
+        assert (await sensor.expect(Puback)).reason_code == NOT_AUTHORIZED
+        assert heard["sensor"].at_ms == 0
+        times = []
+        for qos in (1, 1, 1, 0, 2):  # the first one takes the slow way, the next ones the fast way
+            heard["sensor"].at_ms = 0
+            sensor.send("a", qos=qos)
+            await until(lambda: heard["sensor"].at_ms > 0, "it is noted")
+            times.append(heard["sensor"].at_ms)
+        assert times == sorted(times)
+        await connected(broker, "", clean_start=True)
+        assert list(heard) == ["sensor"]
 
 
 @pytest.mark.usefixtures("written_at_once")

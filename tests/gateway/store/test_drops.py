@@ -171,6 +171,20 @@ def test_a_new_loss_has_its_range_however_many_there_were(
     assert newest[-2:] == [("made up 7", 2, 2), ("a client at QoS 0", 0, 1)]
 
 
+def test_the_newest_ranges_of_both_kinds_are_found_and_none_that_a_rule_left_out(store: sqlite3.Connection) -> None:
+    for number in range(20):
+        note(store, identified(10 * number, publisher=f"lost {number}"))
+        note(store, identified(10 * number, publisher=f"refused {number}"), reason=REJECTED)
+        note(store, identified(10 * number, publisher=f"left out {number}"), reason=SELECTED)
+    found = [one.publisher for one in drops.newest(store, 2)]
+    assert sorted(found) == ["lost 18", "lost 19", "refused 18", "refused 19"]
+    steps = []
+    store.set_progress_handler(lambda: steps.append(1), 1)  # type: ignore[arg-type]
+    drops.newest(store, 2)
+    store.set_progress_handler(None, 0)
+    assert len(steps) < 1000
+
+
 async def test_a_commit_writes_no_more_ranges_however_often_clients_asked_for_it(tmp_path: Path) -> None:
     """What gathers while a commit runs is one piece of work, within the bounds of one."""
     begun, ended = Event(), Event()
