@@ -4,6 +4,7 @@ import math
 import time
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize", "ended", "damaged", "selected", "unrouted")
 COMMIT_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -155,6 +156,18 @@ class RouteState:
     def backlog_age_s(self) -> float:
         """Seconds since the first gateway accepted the oldest message that waits."""
         return max(0.0, time.time() - self.oldest_ms / 1000) if self.oldest_ms else 0.0
+
+
+class RouteAbout(NamedTuple):
+    """What a route says of itself beside its state.
+
+    ``broker`` is the URL of its broker, as configured. ``problem`` is why it has no connection, "" if it has or has not
+    tried yet. ``waits_for`` is why it may not connect now, as is configured ("": it may).
+    """
+
+    broker: str = ""
+    problem: str = ""
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from gateway.connection.intake.publish_answers import PublishAnswers
 from gateway.connection.intake.publish_in import Intake, Realtime
 from gateway.connection.intake.publish_rules import PublishRules
 from gateway.connection.services import Services
-from gateway.counters import Counters, LinkStatus, RouteState
+from gateway.counters import Counters, LinkStatus, RouteAbout, RouteState
 from gateway.errors import ListenError
 from gateway.filters.filter_tree import FilterTree
 from gateway.loop.pace import Shift, Slice
@@ -38,6 +38,7 @@ __all__ = [
     "PublishAnswers",
     "PublishRules",
     "Realtime",
+    "RouteAbout",
     "RouteState",
     "SelectConfig",
     "Selector",

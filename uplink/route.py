@@ -97,6 +97,11 @@ class Route:
         """Why no connection may be made, or why the newest one failed or ended; "" since the next one."""
         return self._connector.waits_for or self._connections.problem
 
+    @property
+    def waits_for(self) -> str:
+        """Why no connection may be made now, as is configured; "" if one may."""
+        return self._connector.waits_for
+
     async def run(self) -> None:
         """Serves for ever: connects, forwards, and after each loss waits and connects again."""
         if self._end is not None:

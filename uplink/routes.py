@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.routes import RouteState, Services, Signal
+from gateway.routes import RouteAbout, RouteState, Services, Signal
 from gateway.store import Endings, MessageLog
 from host.pem import Validity
 from uplink.carry import export_backlog
@@ -218,6 +218,14 @@ class Routes:
         """Returns how all routes are doing; routes that are no longer configured come last."""
         configured = [route.queue.status(route.problem) for route in self._serving.values()]
         return configured + [queue.status("it is no longer configured") for queue in self._left.values()]
+
+    def described(self) -> dict[str, RouteAbout]:
+        """Returns what each route is about, by its name."""
+        found = {
+            name: RouteAbout(route.queue.settings.broker, route.problem, route.waits_for)
+            for name, route in self._serving.items()
+        }
+        return found | {name: RouteAbout("", "it is no longer configured", "") for name in self._left}
 
     async def refused(self, name: str = "") -> list[RefusedMessage]:
         """Returns the messages that a route, or each of them, has set aside. Raises NoSuchRoute, sqlite3.Error."""

@@ -9,6 +9,7 @@ from gateway.auth.accounts import Accounts
 from gateway.auth.logins import Logins, ScramLogin
 from gateway.auth.permissions import Access, Permissions
 from gateway.auth.scram import METHOD, ScramError
+from gateway.auth.watchers import Watchers
 from gateway.log_fields import about
 from gateway.message import message_from
 from gateway.port import Port, Visitor
@@ -50,6 +51,8 @@ class AccessControl:
         gateway: the gateway's name.
         streams: chooses the stream of a client's topics.
 
+    ``watchers`` admits the visitors of the status page.
+
     Raises:
         ConfigError: a file cannot be used.
     """
@@ -66,6 +69,7 @@ class AccessControl:
         self.access = Access(access, gateway)
         self._accounts = Accounts(accounts) if accounts else None
         self._logins = Logins(self._accounts) if self._accounts else None
+        self.watchers = Watchers(self.access, self._accounts, self._logins)
 
     @property
     def authentication_methods(self) -> tuple[str, ...]:

@@ -4,7 +4,18 @@ from collections.abc import Callable, Collection, Container
 from pathlib import Path
 
 from gateway.auth.filters import Levels, common, holds, split, takes
-from gateway.auth.rules import CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE, Rule, fill, fits_name, load_rules
+from gateway.auth.rules import (
+    CONNECT,
+    IDENTIFY,
+    NEIGHBOUR,
+    PUBLISH,
+    SUBSCRIBE,
+    WATCH,
+    Rule,
+    fill,
+    fits_name,
+    load_rules,
+)
 from gateway.message import Message
 from gateway.streams.names import BadStream, place_of
 from gateway.topic_memory import remember
@@ -44,6 +55,13 @@ class Access:
         """Reads the file again; it changes all permissions at once. On ConfigError the rules stay as they are."""
         if self._path:
             self.rules = load_rules(self._path)
+
+    def may_watch(self, user: str | None) -> bool:
+        """Whether a user may look at the gateway's status page: a rule has to allow it. None: a visitor without one."""
+        for rule in self.rules or ():
+            if WATCH in rule.actions and rule.is_for(user) and fits_name(rule.what, user, self.gateway):
+                return rule.allows
+        return False
 
     def permissions(self, user: str | None, client_id: str, stream: str) -> "Permissions":
         """Returns what a client may do in a stream.

@@ -10,10 +10,11 @@
     allow  site-2   identify           *
     allow  site-2   neighbour          site-2
     allow  -        subscribe          "public/opening hours"
+    allow  alice    watch              *
 
 WHO is a user's name, ``*`` for all clients, ``-`` for clients without a user. WHAT is a topic filter. For ``connect``
-it is a client identifier, for ``identify`` an origin, and for ``neighbour`` the name of a gateway; these may end in
-``*``. ``%u`` stands for the user's name, ``%c`` for the client identifier.
+it is a client identifier, for ``identify`` an origin, and for ``neighbour`` and ``watch`` the name of a gateway; these
+may end in ``*``. ``%u`` stands for the user's name, ``%c`` for the client identifier.
 """
 
 import re
@@ -28,14 +29,15 @@ from host.files import read_file
 from wire.errors import WireError
 from wire.topics import check_topic_filter
 
-CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE = ACTIONS = (
+CONNECT, IDENTIFY, NEIGHBOUR, PUBLISH, SUBSCRIBE, WATCH = ACTIONS = (
     "connect",
     "identify",
     "neighbour",
     "publish",
     "subscribe",
+    "watch",
 )
-ACTIONS_ON_NAMES = (CONNECT, IDENTIFY, NEIGHBOUR)
+ACTIONS_ON_NAMES = (CONNECT, IDENTIFY, NEIGHBOUR, WATCH)
 ALL_CLIENTS, WITHOUT_USER = "*", "-"
 
 _split = lru_cache(maxsize=1024)(split)  # all clients share the levels of a rule without names

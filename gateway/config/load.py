@@ -19,6 +19,7 @@ from gateway.config.schema import (
     SerialConfig,
     StoreConfig,
     TcpConfig,
+    TlsConfig,
     UnixConfig,
     WebSocketConfig,
     store_of,
@@ -91,11 +92,15 @@ def draft_of(source: ConfigSource) -> Draft:
     config = beside(folder, config, "accounts", "acl")
     if config.metrics is not None:
         config = msgspec.structs.replace(config, metrics=beside(folder, config.metrics, "firmware"))
+    if config.page is not None and config.page.tls is not None:
+        page = msgspec.structs.replace(config.page, tls=beside(folder, config.page.tls, *TLS_FILES))
+        config = msgspec.structs.replace(config, page=page)
     streams = [beside(folder, one, "path") for one in config.stream]
     config = msgspec.structs.replace(config, stream=streams)
     _check_streams(source, config, listeners)
     draft = Draft(config, listeners, routes)
-    for key, what in _unintended_listeners(draft, "accounts" in source.table):
+    has_accounts = "accounts" in source.table
+    for key, what in (*_unintended_listeners(draft, has_accounts), *_unintended_page(config, has_accounts)):
         source.add(key, what)
     return draft
 
@@ -129,11 +134,19 @@ def _check_streams(source: ConfigSource, config: GatewayConfig, listeners: dict[
 def named_files(draft: Draft) -> Iterator[tuple[str, str]]:
     """Yields the keys with file names in a configuration, and these files."""
     named = [("accounts", draft.config.accounts), ("acl", draft.config.acl)]
+    for table, tls in tls_tables(draft):
+        files = msgspec.structs.asdict(tls)
+        named += [(f"{table}.{key}", files[key]) for key in TLS_FILES]
+    return ((key, file) for key, file in named if file is not None)
+
+
+def tls_tables(draft: Draft) -> Iterator[tuple[str, TlsConfig]]:
+    """Yields the key of each table of TLS of a listener or of the status page, and the table."""
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
-            tls = msgspec.structs.asdict(listener.tls)
-            named += [(f"listener[{number}].tls.{key}", tls[key]) for key in TLS_FILES]
-    return ((key, file) for key, file in named if file is not None)
+            yield f"listener[{number}].tls", listener.tls
+    if draft.config.page is not None and draft.config.page.tls is not None:
+        yield "page.tls", draft.config.page.tls
 
 
 def check_readable(source: ConfigSource, named: Iterable[tuple[str, str]]) -> set[str]:
@@ -172,6 +185,20 @@ def _unintended_listeners(draft: Draft, has_accounts: bool) -> Iterator[tuple[st
                 )
 
 
+def _unintended_page(config: GatewayConfig, has_accounts: bool) -> Iterator[tuple[str, str]]:
+    """Yields what a status page lacks that other machines reach."""
+    page = config.page
+    if page is None or is_loopback(page.host):
+        return
+    if page.tls is None:
+        yield "page.host", f"{page.host!r} is not loopback: expected [page.tls], as passwords go over this connection"
+    if not has_accounts and (page.tls is None or page.tls.client_ca is None):
+        yield (
+            "page.host",
+            f"{page.host!r} is not loopback: expected accounts or page.tls.client_ca, for users to log in",
+        )
+
+
 def is_loopback(host: str) -> bool:
     """Whether an address, or the name `localhost`, is this machine's own and cannot be reached from others."""
     try:
@@ -196,6 +223,10 @@ def check_places(source: ConfigSource, draft: Draft) -> None:
     taken: dict[Place, str] = {}
     if draft.config.metrics is not None:
         taken["127.0.0.1", draft.config.metrics.port] = "[metrics]"
+    if (page := draft.config.page) is not None:
+        if (page.host, page.port) in taken:
+            source.add("page.port", f"{page.port}: [metrics] listens there already")
+        taken[page.host, page.port] = "[page]"
     for number, listener in draft.listeners.items():
         key, place = _place_of(listener)
         if place in taken:

@@ -296,6 +296,21 @@ class MetricsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     configuration file's folder."""
 
 
+class PageConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The [status page](../how-to/status-page.md) over HTTP, for browsers. It only shows, and changes nothing."""
+
+    host: NonEmpty = "127.0.0.1"
+    """The address to listen on, as for a listener. One that is not loopback needs `tls`, and `accounts` or
+    `tls.client_ca`. With `accounts` a visitor logs in, on loopback too, unless a rule lets clients without a user
+    [`watch`](../how-to/accounts.md#set-access-rules)."""
+
+    port: TcpPortNumber = 9884
+    """The TCP port; 0 chooses a free one."""
+
+    tls: TlsConfig | None = None
+    """Encrypts the connections to this port (`https`)."""
+
+
 class LimitsConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """The limits of what clients may use: how many may connect, what clients that have not logged in may use, and what
     each client may send. Serial lines do not count as connections."""
@@ -404,6 +419,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     metrics: MetricsConfig | None = None
     """The table `[metrics]` turns on `/metrics` and `/healthz`."""
+
+    page: PageConfig | None = None
+    """The table `[page]` turns on the [status page](../how-to/status-page.md)."""
 
     limits: LimitsConfig = LimitsConfig()
     """The limits of what clients may use."""

@@ -20,6 +20,8 @@ class Certificates:
         self._listeners = listeners
         self.routes: Callable[[], Sequence[Shown]] = tuple
         """Returns the certificates of routes."""
+        self.page: Callable[[], Sequence[Shown]] = tuple
+        """Returns the certificates of the status page."""
 
     def problems(self) -> list[str]:
         """Returns the certificates that are out of date, a line each."""
@@ -31,5 +33,5 @@ class Certificates:
 
     def _lines(self, said: Callable[[Validity, datetime], str]) -> list[str]:
         now = datetime.now(UTC)
-        shown = (*self._listeners(), *self.routes())
+        shown = (*self._listeners(), *self.page(), *self.routes())
         return list(dict.fromkeys(f"{what}: {text}" for what, validity in shown if (text := said(validity, now))))

@@ -80,6 +80,7 @@ async def test_while_a_route_waits_its_status_says_for_what(tmp_path: Path, cloc
             route = Route(config, "gateway-1", log)
             async with serving(route):
                 await until(lambda: route.problem == "no window is open before 2026-11-23 01:00")
+                assert route.waits_for == route.problem
                 clock.time += timedelta(minutes=30)
                 await append_large(log, 1, 2, 3)
                 await until(lambda: route.problem == "the bytes of the day are spent")

@@ -66,6 +66,11 @@ class ForeignRoute:
         """Why the newest connection failed or ended; "" since the next one."""
         return self._connections.problem
 
+    @property
+    def waits_for(self) -> str:
+        """Why no connection may be made now: a route to another system may always connect."""
+        return ""
+
     async def run(self) -> None:
         """Serves for ever: connects, exports and imports, and after each loss waits and connects again."""
         await self._connections.serve(self._serve)

@@ -201,6 +201,18 @@ def test_only_a_rule_lets_a_client_publish_in_the_gateways_name(file: Path) -> N
     assert Access(file, "gateway-1").permissions("site-2", "c1", "").may_identify("gateway-1")
 
 
+def test_only_a_rule_lets_a_user_watch(file: Path) -> None:
+    assert not Access(None, "m").may_watch("alice")
+    file.write_text("deny bob watch *\nallow alice watch m\nallow - watch other-*\nallow * watch site-%u\n")
+    access = Access(file, "m")
+    assert access.may_watch("alice")
+    assert not access.may_watch("bob") and not access.may_watch(None)
+    assert Access(file, "other-1").may_watch(None)
+    assert not Access(file, "other-1").may_watch("alice")
+    assert Access(file, "site-carol").may_watch("carol")
+    assert not Access(file, "site-bob").may_watch("bob")
+
+
 def test_only_a_rule_lets_a_client_be_a_neighbour(file: Path) -> None:
     assert not Access(None, "m").permissions("site-a", "site-a-to-m", "").may_be_neighbour("site-a")
     file.write_text("allow site-a neighbour site-a\nallow * neighbour branch-*\n")
@@ -237,7 +249,7 @@ def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -
         ("allow * publish a b", "expected 'allow WHO ACTIONS WHAT' or 'deny WHO ACTIONS WHAT'"),
         (
             "allow * write a",
-            "unknown action 'write', expected some of connect, identify, neighbour, publish, subscribe",
+            "unknown action 'write', expected some of connect, identify, neighbour, publish, subscribe, watch",
         ),
         ("allow * publish a/#/b", "'a/#/b': # must be the last level [MQTT-4.7.1-1]"),
         ("allow * publish a+", "'a+': + must be a whole level [MQTT-4.7.1-2]"),
@@ -247,6 +259,7 @@ def test_a_reload_counts_at_once_and_a_broken_file_changes_nothing(file: Path) -
             "'$share/g/a': a rule counts for shared subscriptions too, expected the filter",
         ),
         ("allow * connect,publish a", "connect has a name where others have a topic filter"),
+        ("allow * watch,subscribe a", "watch has a name where others have a topic filter"),
         ("allow * identify,connect a", "identify has a name where others have a topic filter"),
         ("allow * connect a*b", "'a*b': a name of connect may have %u in it and * at its end, and no %c"),
         ("allow * identify %c", "'%c': a name of identify may have %u in it and * at its end, and no %c"),

@@ -1,5 +1,6 @@
 """The configuration file: what is wrong is said with file, key and what was expected."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
     [
         (
             "colour = 3\n" + MINIMAL,
-            "1: colour: unknown key, expected one of name, store, listener, accounts, acl, log, metrics, limits",
+            "1: colour: unknown key, expected one of name, store, listener, accounts, acl, log, metrics, page, limits",
         ),
         (MINIMAL + "paht = 3\n", "4: store.paht: unknown key, expected one of path, commit_interval_ms"),
         ('name = "garage"\n[store]\n', "2: store.path: missing"),
@@ -265,6 +266,32 @@ def test_a_listener_that_is_not_loopback_needs_a_login_or_leave_in_words(tmp_pat
     load(write(tmp_path, MINIMAL + listener + "allow_anonymous = true\n"))
     load(write(tmp_path, 'accounts = "a"\n' + MINIMAL + listener))
     load(write(tmp_path, MINIMAL + listener + tls + 'client_ca = "ca"\n'))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "gateway.local"])
+def test_a_status_page_that_is_not_loopback_needs_tls_and_users(tmp_path: Path, host: str) -> None:
+    page = f'[page]\nhost = "{host}"\n'
+    tls = '[page.tls]\ncertificate = "c"\nkey = "k"\n'
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, MINIMAL + page))
+    assert re.findall(r":\d+: page.host: .* is not loopback: expected (\S+)", str(caught.value)) == [
+        "[page.tls],",
+        "accounts",
+    ]
+    with pytest.raises(ConfigError, match=r"expected accounts or page\.tls\.client_ca, for users to log in"):
+        load(write(tmp_path, MINIMAL + page + tls))
+    with pytest.raises(ConfigError, match=r"expected \[page.tls\], as passwords go over this connection"):
+        load(write(tmp_path, 'accounts = "a"\n' + MINIMAL + page))
+    config, _ = load(write(tmp_path, 'accounts = "a"\n' + MINIMAL + page + tls))
+    assert config.page is not None and config.page.tls is not None
+    assert config.page.tls.key == str(tmp_path / "k")
+    load(write(tmp_path, MINIMAL + page + tls + 'client_ca = "ca"\n'))
+
+
+def test_a_status_page_on_loopback_needs_nothing(tmp_path: Path) -> None:
+    config, _ = load(write(tmp_path, MINIMAL + "[page]\n"))
+    assert config.page is not None
+    assert (config.page.host, config.page.port) == ("127.0.0.1", 9884)
 
 
 def test_strangers_come_in_on_loopback_until_there_are_accounts(tmp_path: Path) -> None:

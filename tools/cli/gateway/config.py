@@ -13,9 +13,18 @@ from typing import Any
 import msgspec
 
 from gateway.auth.accounts import load_accounts
-from gateway.auth.rules import load_rules
+from gateway.auth.rules import WATCH, load_rules
 from gateway.config.errors import ConfigSource
-from gateway.config.load import TLS_FILES, Draft, check_places, check_readable, draft_of, named_files
+from gateway.config.load import (
+    TLS_FILES,
+    Draft,
+    check_places,
+    check_readable,
+    draft_of,
+    is_loopback,
+    named_files,
+    tls_tables,
+)
 from gateway.config.schema import (
     GatewayConfig,
     TcpConfig,
@@ -116,18 +125,25 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
                 read(Path(file))
             except ConfigError as error:
                 source.include(key, error)
-    for number, listener in draft.listeners.items():
-        if isinstance(listener, TcpConfig | WebSocketConfig) and listener.tls:
-            key = f"listener[{number}].tls"
-            if unreadable.isdisjoint(f"{key}.{file}" for file in TLS_FILES):
-                try:
-                    load_files(listener.tls)
-                except ConfigError as error:
-                    source.add(key, str(error), may_pass=error.may_pass)
+    for key, tls in tls_tables(draft):
+        if unreadable.isdisjoint(f"{key}.{file}" for file in TLS_FILES):
+            try:
+                load_files(tls)
+            except ConfigError as error:
+                source.add(key, str(error), may_pass=error.may_pass)
+
+
+def _may_be_watched(config: GatewayConfig) -> bool:
+    """Whether a visitor of the status page may be allowed to look."""
+    if config.acl is not None:
+        return any(rule.allows and WATCH in rule.actions for rule in load_rules(Path(config.acl)))
+    return config.accounts is None and (config.page is None or is_loopback(config.page.host))
 
 
 def _check_addresses(source: ConfigSource, draft: Draft) -> None:
     """Does not check whether a port is in use: a running gateway uses its own."""
+    if draft.config.page is not None and (why := why_no_address(draft.config.page.host)):
+        source.add("page.host", f"{draft.config.page.host!r}: {why}", may_pass=True)
     for number, listener in draft.listeners.items():
         if isinstance(listener, TcpConfig | WebSocketConfig) and (why := why_no_address(listener.host)):
             source.add(f"listener[{number}].host", f"{listener.host!r}: {why}", may_pass=True)  # not up yet
@@ -162,6 +178,9 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
     for tls in (one.tls for one in config.listener if isinstance(one, TcpConfig | WebSocketConfig) and one.tls):
         shown.append(("clients refuse a certificate", tls.certificate))
         shown.append(("no client with a certificate gets in", tls.client_crl))
+    if config.page is not None and config.page.tls is not None:
+        shown.append(("browsers refuse a certificate", config.page.tls.certificate))
+        shown.append(("the status page lets in no user with a certificate", config.page.tls.client_crl))
     shown += [("a broker refuses a route's certificate", one.tls.certificate) for one in routes if one.tls]
     found = [(event, one) for event, file in shown if file for one in validities(file)]
     warnings += [(event, reason) for event, one in found if (reason := one.problem(now))]
@@ -179,6 +198,9 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
         what = "every user of this machine can read it at /firmware/, with the passwords of its device"
         there = Path(folder, "manifest.json").is_file()
         warnings.append(("firmware is served", f"{folder}: {what if there else 'there is no such page'}"))
+    if config.page is not None and not _may_be_watched(config):
+        reason = "no access rule lets a user watch, as allow NAME watch * does: every visitor is refused"
+        warnings.append(("the status page is shown to no user", reason))
     if not config.listener:
         warnings.append(("no client can connect", "there is no [[listener]]"))
     return warnings

@@ -19,7 +19,8 @@ def exposed(config: GatewayConfig) -> Iterator[str]:
     folder = Path(config.store.path)
     if folder.is_dir() and folder.stat().st_mode & 0o077:
         yield f"{folder}: other users can look into the store's folder: chmod 700 {shlex.quote(str(folder))}"
-    keys = (one.tls.key for one in config.listener if isinstance(one, TcpConfig | WebSocketConfig) and one.tls)
+    keys = [one.tls.key for one in config.listener if isinstance(one, TcpConfig | WebSocketConfig) and one.tls]
+    keys += [config.page.tls.key] if config.page is not None and config.page.tls is not None else []
     yield from exposed_files(keys)
 
 

@@ -8,9 +8,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 import uvloop
@@ -31,6 +32,9 @@ from tools.cli.gateway.config import Configuration, changed_keys, read_configura
 from uplink.carry import Imports
 from uplink.control import Control
 from uplink.routes import Routes
+
+if TYPE_CHECKING:
+    from gateway.page.server import PageServer
 
 COLLECT_AFTER = (20_000, 1, 1)  # new objects before a collection; then how rarely older ones are examined
 CERTIFICATES_LOOK_S = 3600.0  # between two looks at the dates of certificates
@@ -146,7 +150,9 @@ def _collect_less_often() -> None:
 async def _watched(path: Path, configuration: Configuration, broker: Broker, routes: Routes) -> AsyncIterator[None]:
     """Serves the broker's health and metrics and handles SIGHUP, then closes the broker."""
     overview = broker.overview
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, path, configuration, broker, routes)
+    page = _page(broker, routes)
+    reloaded = [broker.reload] if page is None else [broker.reload, page.reload]
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, path, configuration, reloaded, broker, routes)
     health = None
     try:
         if broker.config.metrics is not None:
@@ -157,21 +163,43 @@ async def _watched(path: Path, configuration: Configuration, broker: Broker, rou
             port, firmware = broker.config.metrics.port, broker.config.metrics.firmware
             health = HealthServer(port, metrics, overview.problems, overview.notes, firmware)
             await health.open()
+        if page is not None:
+            await page.open()
         yield
     finally:
         await broker.close()
         if health is not None:
             await health.close()
+        if page is not None:
+            await page.close()
 
 
-def _reload(path: Path, running: Configuration, broker: Broker, routes: Routes) -> None:
+def _page(broker: Broker, routes: Routes) -> "PageServer | None":
+    """Returns the server of the status page, None without one. Raises ConfigError."""
+    config = broker.config
+    if config.page is None:
+        return None
+    from gateway.page.observer import Observer
+    from gateway.page.server import PageServer  # its libraries take 15 MB of memory
+
+    shared = broker.services.shared
+    observer = Observer(config.name, release(), broker.overview, shared.devices, routes.described, time.time())
+    page = PageServer(config.page, config.name, shared.access_control.watchers, observer)
+    broker.certificates.page = page.certificates
+    return page
+
+
+def _reload(
+    path: Path, running: Configuration, reloaded: Sequence[Callable[[], None]], broker: Broker, routes: Routes
+) -> None:
     overview = broker.overview
     overview.not_reloaded = ""
-    try:
-        broker.reload()
-    except ConfigError as error:
-        overview.not_reloaded = f"could not be read again and stays as it was: {error}"
-        logger.error("something could not be read again and stays as it was", extra=about(reason=str(error)))
+    for reload in reloaded:
+        try:
+            reload()
+        except ConfigError as error:
+            overview.not_reloaded = f"could not be read again and stays as it was: {error}"
+            logger.error("something could not be read again and stays as it was", extra=about(reason=str(error)))
     unfit = _reload_routes(path, running, routes)
     if not overview.not_reloaded:  # logged last: after this line the gateway reads no file until the next SIGHUP
         logger.info("accounts, access rules and certificates were read again")

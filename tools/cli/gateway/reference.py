@@ -42,6 +42,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[limits]`": config.LimitsConfig,
     "`[log]`": config.LogConfig,
     "`[metrics]`": config.MetricsConfig,
+    "`[page]`": config.PageConfig,
     "`[[route]]`": RouteConfig,
     "`[[route.shape]]`": ShapeConfig,
     "`[route.tls]`": RouteTlsConfig,

@@ -6,6 +6,7 @@ from pathlib import Path
 from string import Template
 
 from cloud import Result
+from gateway.page import LOOK
 from tools.cli.columns import printable
 from tools.cli.report.figures import OLDEST, SILENCE, Cell, Figures, HeatMap, Listing, Spans
 from tools.cli.report.verdict import tell, written
@@ -24,6 +25,7 @@ def escape(text: str) -> str:
 def render(title: str, figures: Figures, made_at: datetime) -> str:
     """Returns the page. All texts of the tables are escaped: any device may choose its own name."""
     return Template(_PAGE.read_text()).substitute(
+        look=LOOK.read_text("utf-8"),
         title=escape(title),
         made=f"Made at {_text(made_at)}. All times are UTC.",
         verdict=_verdict(figures),
