@@ -25,8 +25,9 @@ HOW_TO = source_root() / "docs/how-to"
 
 
 def moved(page: str) -> str:
-    """The page with ports that are free here, and a mosquitto that may be root."""
+    """The page with ports that are free here, a mosquitto that may be root, and stores that may be in memory."""
     text = (HOW_TO / f"{page}.md").read_text().replace("allow_anonymous true", "allow_anonymous true\nuser root")
+    text = text.replace("[store]\n", "[store]\nvolatile = true\n")
     ports = {port: str(free_port()) for port in PORT.findall(text)}
     return PORT.sub(lambda found: ports[found[0]], text)
 
