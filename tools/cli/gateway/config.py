@@ -185,8 +185,6 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
     found = [(event, one) for event, file in shown if file for one in validities(file)]
     warnings += [(event, reason) for event, one in found if (reason := one.problem(now))]
     warnings += [("a certificate ends soon", reason) for _, one in found if (reason := one.note(now))]
-    if why := why_volatile(Path(config.store.path)):
-        warnings.append(("what is stored is not durable", f"{config.store.path}: on {why}"))
     taken = with_taken_streams(config)
     served = {os.path.realpath(store_of(taken, one.name).path) for one in taken.stream}
     for path in sorted(Path(config.store.path, FOLDER).glob("*/messages.sqlite")):
