@@ -21,6 +21,16 @@ SETTLE = "mkdir -p /etc/systemd/system/holdfast-upgrade.service.d; " + (
     r"printf '[Service]\nEnvironment=HEALTHY_SECONDS=3\n' > /etc/systemd/system/holdfast-upgrade.service.d/soon.conf"
 )
 INSTALL_S = 30.0
+CENTRAL_PORT = 1884
+CENTRAL = f"""
+name = "central"
+acl = "rules"
+store.path = "store"
+[[listener]]
+kind = "tcp"
+host = "127.0.0.1"
+port = {CENTRAL_PORT}
+"""
 
 
 def built(folder: Path, version: str) -> Path:
@@ -143,3 +153,36 @@ def test_a_package_that_is_removed_leaves_configuration_and_messages(
     machine.run(install)
     assert machine.says("cat /etc/holdfast/*") == before
     assert machine.says(f"mosquitto_sub {LOGIN} -t kept -C 1 -W 30") == "works"
+
+
+def test_an_upgrade_that_finds_no_room_leaves_the_gateway_as_it_was(
+    machine: Machine, packages: dict[str, Path]
+) -> None:
+    old, new = (f"dpkg -i {machine.take(packages[version])}" for version in ("1.0.0", "1.1.0"))
+    machine.run(old)
+    machine.run(f"mosquitto_pub {LOGIN} -q 1 -r -t kept -m works")
+    machine.run("fallocate -l $(($(stat -f -c '%f * %S' /) - 20000000)) /filler")
+    assert machine.run(new, check=False).returncode != 0
+    serves(machine, "1.0.0")
+    assert machine.says(f"mosquitto_sub {LOGIN} -t kept -C 1 -W 30") == "works"
+    machine.run("rm /filler; sync")
+    cut_and_start(machine)
+    serves(machine, "1.0.0")
+    machine.run(f"dpkg --configure -a; {new}")
+    serves(machine, "1.1.0")
+    assert machine.says(f"mosquitto_sub {LOGIN} -t kept -C 1 -W 30") == "works"
+
+
+def test_three_commands_bring_a_message_to_the_central_broker_through_a_power_cut(
+    machine: Machine, packages: dict[str, Path]
+) -> None:
+    machine.run(f"dpkg -i {machine.take(packages['1.0.0'])}")
+    (machine.root / "srv/central.toml").write_text(CENTRAL)
+    (machine.root / "srv/rules").write_text("allow - publish,subscribe #\nallow - identify *\n")
+    machine.run("sync")
+    machine.run(f"holdfast gateway forward mqtt://127.0.0.1:{CENTRAL_PORT}")
+    machine.run(f"mosquitto_pub {LOGIN} -q 1 -t check -m works -r")
+    cut_and_start(machine)
+    machine.run("systemd-run --unit central holdfast gateway run --config /srv/central.toml")
+    command = f"mosquitto_sub -h 127.0.0.1 -p {CENTRAL_PORT} -t check -C 1 -W 100"
+    machine.until(f"[ $({command}) = works ]")
