@@ -3,7 +3,7 @@
 import json
 import os
 
-from gateway.page.sections import sections
+from gateway.page.sections import SECTIONS
 from gateway.page.snapshot import Snapshot
 from gateway.page.times import clock_of
 
@@ -18,6 +18,7 @@ class Board:
         self._life = os.urandom(4).hex()  # a viewer may come back to a gateway that has started again
         self._number = 0
         self._sections: dict[str, tuple[str, int]] = {}
+        self._made_s: dict[str, float] = {}
         self._at = ""
         self._news: dict[str, bytes] = {}  # by what the viewer has
 
@@ -36,7 +37,11 @@ class Board:
         self._number += 1
         self._at = clock_of(1000 * snapshot.at_s)
         self._news.clear()
-        for name, html in sections(snapshot).items():
+        for name, (section, stays_s) in SECTIONS.items():
+            if 0 <= snapshot.at_s - self._made_s.get(name, 0.0) < stays_s:
+                continue
+            html = section(snapshot)
+            self._made_s[name] = snapshot.at_s
             if name not in self._sections or self._sections[name][0] != html:
                 self._sections[name] = html, self._number
 

@@ -12,7 +12,7 @@ from gateway.observe.overview import ObservedStream, Overview
 from gateway.page.history import History, down_of, waiting_of
 from gateway.page.roster import Roster
 from gateway.page.snapshot import DeviceFacts, Missing, Snapshot, StoreFacts
-from gateway.page.standing import hop_of_link, hop_of_route
+from gateway.page.standing import consumer_of, hop_of_link, hop_of_route
 from gateway.sessions.devices import Devices, Heard
 from gateway.store import drops
 
@@ -111,7 +111,11 @@ class Observer:
         overview, now_ms = self._overview, int(now_s * 1000)
         state = overview.state()
         described = self._described()
-        hops = [hop_of_route(one, described.get(one.name, NOTHING_SAID), now_ms) for one in state.routes]
+        dialled = {one.consumer: one for one in state.links if one.is_dialled_here}
+        hops = [
+            hop_of_route(one, described.get(one.name, NOTHING_SAID), dialled.get(consumer_of(one)), now_ms)
+            for one in state.routes
+        ]
         hops += [hop_of_link(one, now_ms) for one in state.links if not one.is_dialled_here]
         devices, counts, connected = await self._roster.look(now_ms, self._neighbours(state.links), DEVICES_SHOWN)
         stores = list(zip(overview.streams, state.streams, strict=False))  # a stream may have been taken meanwhile

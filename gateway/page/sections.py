@@ -1,7 +1,7 @@
 """The sections of the status page as HTML. All names and sentences are escaped here, by ``names``."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from gateway.page import pictures
 from gateway.page.history import down_of, waiting_of
@@ -35,22 +35,6 @@ HOPS = {
     drops.RETAINED: "in this gateway: not kept for later subscribers",
     drops.EVERYBODY_ELSE: "not known: there were too many ranges to keep each",
 }
-
-
-def sections(snapshot: Snapshot) -> dict[str, str]:
-    """Returns the contents of each section by its id, in the order of the page."""
-    return {
-        "verdict": verdict(snapshot),
-        "tiles": tiles(snapshot),
-        "way": pictures.way(snapshot, gaps_of(snapshot)),
-        "day": day(snapshot),
-        "hops": hops(snapshot.hops),
-        "devices": devices(snapshot),
-        "missing": missing(snapshot.missing),
-        "room": room(snapshot.stores),
-        "notes": _lines(snapshot.notes) if snapshot.notes else "<p>There is nothing to note.</p>",
-        "about": f"Version {shown(snapshot.version)}, running since {clock_of(1000 * snapshot.since_s)}.",
-    }
 
 
 def verdict(snapshot: Snapshot) -> str:
@@ -143,13 +127,13 @@ def _most(points: Iterable[float]) -> float:
     return max((one for one in points if not math.isnan(one)), default=0.0)
 
 
-def hops(found: Sequence[Hop]) -> str:
+def hops(snapshot: Snapshot) -> str:
     """Returns the table of routes and links."""
     rows = "".join(
         f'<tr id="hop-{number}"><td>{_standing(hop.standing)}</td><td>{hop.kind} {name(hop.name)}</td>'
         f"<td>{name(hop.peer)}</td><td class=why>{words(hop.why)}</td><td class=number>{hop.waiting:,}</td>"
         f"<td>{clock_of(hop.oldest_ms) if hop.oldest_ms and hop.waiting else ''}</td></tr>"
-        for number, hop in enumerate(found)
+        for number, hop in enumerate(snapshot.hops)
     )
     if not rows:
         return "<p>There is no route and no neighbour.</p>"
@@ -182,8 +166,9 @@ def device_table(found: Iterable[DeviceFacts]) -> str:
     return _table(("", "device", "last message", "usual pause", "connected"), rows)
 
 
-def missing(found: Sequence[Missing] | None) -> str:
+def missing(snapshot: Snapshot) -> str:
     """Returns what is missing, newest first; each range opens to its hop, reason and identities."""
+    found = snapshot.missing
     if found is None:
         return "<p>? What is missing could not be read from the store.</p>"
     if not found:
@@ -258,13 +243,13 @@ def gaps_of(snapshot: Snapshot) -> dict[str, tuple[int, str]]:
     return found
 
 
-def room(stores: Sequence[StoreFacts]) -> str:
+def room(snapshot: Snapshot) -> str:
     """Returns the table of the stores: how large they are, and when their room ends."""
     rows = "".join(
         f"<tr><td>{name(one.stream) if one.stream else 'default'}</td><td class=number>{one.messages:,}</td>"
         f"<td class=number>{bytes_of(one.size)}</td><td class=number>{bytes_of(one.left_bytes)}</td>"
         f"<td>{_ends(one)}</td><td>{WHEN_FULL[one.when_full]}</td></tr>"
-        for one in stores
+        for one in snapshot.stores
     )
     return _table(("stream", "messages", "size", "room left", "it ends", "what happens"), rows)
 
@@ -300,3 +285,31 @@ def _lines(lines: Sequence[str]) -> str:
 
 def _count(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _way(snapshot: Snapshot) -> str:
+    return pictures.way(snapshot, gaps_of(snapshot))
+
+
+def _notes(snapshot: Snapshot) -> str:
+    return _lines(snapshot.notes) if snapshot.notes else "<p>There is nothing to note.</p>"
+
+
+def _about(snapshot: Snapshot) -> str:
+    return f"Version {shown(snapshot.version)}, running since {clock_of(1000 * snapshot.since_s)}."
+
+
+Section = Callable[[Snapshot], str]
+SECTIONS: dict[str, tuple[Section, float]] = {
+    "verdict": (verdict, 0.0),
+    "tiles": (tiles, 0.0),
+    "way": (_way, 0.0),
+    "day": (day, 30.0),
+    "hops": (hops, 0.0),
+    "devices": (devices, 5.0),
+    "missing": (missing, 0.0),
+    "room": (room, 10.0),
+    "notes": (_notes, 0.0),
+    "about": (_about, 0.0),
+}
+"""The sections of the page by their ids: what makes each, and for how many seconds it stays to save bytes."""

@@ -46,18 +46,22 @@ class Hop(NamedTuple):
     refused: int = 0
 
 
-def hop_of_route(state: RouteState, about: RouteAbout, now_ms: int) -> Hop:
+def hop_of_route(state: RouteState, about: RouteAbout, link: LinkStatus | None, now_ms: int) -> Hop:
     """Returns how a route stands.
 
     Args:
         state: its state.
         about: what it says of itself.
+        link: the link that it dials, if it leads to a neighbour.
     """
     standing, why = _of_route(state, about, now_ms)
+    if link is not None and link.connected and standing in (Standing.FINE, Standing.UNKNOWN):
+        found, why_link = _of_link(link, now_ms)
+        standing, why = (standing, why) if found is Standing.FINE else (found, why_link)
     return Hop(
         "route",
         state.name,
-        f"route/{state.name}",
+        consumer_of(state),
         state.server or about.broker,
         standing,
         why,
@@ -83,6 +87,11 @@ def hop_of_link(status: LinkStatus, now_ms: int) -> Hop:
         status.waiting_messages,
         status.waiting_bytes,
     )
+
+
+def consumer_of(route: RouteState) -> str:
+    """Returns the name of a route's consumer."""
+    return f"route/{route.name}"
 
 
 def _of_route(state: RouteState, about: RouteAbout, now_ms: int) -> tuple[Standing, str]:

@@ -1,20 +1,38 @@
 """What the page says of a gateway: only what is shown to be fine is called fine."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gateway.config.schema import StoreConfig
-from gateway.counters import RouteAbout, RouteState
+from gateway.counters import LinkStatus, RouteAbout, RouteState
 from gateway.network.link import LINK_PROPERTY, LinkSettings, encode_link
+from gateway.page.board import Board
 from gateway.page.observer import Observer
-from gateway.page.sections import sections
+from gateway.page.sections import SECTIONS
 from gateway.page.snapshot import Snapshot
 from gateway.page.standing import Standing
 from gateway.store.tables import drops
 from tests.gateway.page.serving import add_device, drop, observer_of
+from tests.gateway.page.test_standing import LINK
 from tests.gateway.support import connected, running
+
+
+class Dialled:
+    """A link that this gateway dials, with a status."""
+
+    def __init__(self, status: LinkStatus) -> None:
+        self.name = status.name
+        self._status = status
+
+    def status(self) -> LinkStatus:
+        return self._status
+
+
+def sections(snapshot: Snapshot) -> dict[str, str]:
+    return {name: section(snapshot) for name, (section, _) in SECTIONS.items()}
 
 
 async def look(observer: Observer, now_s: float = 0.0) -> tuple[Snapshot, dict[str, str]]:
@@ -148,3 +166,33 @@ async def test_route_that_waits_as_configured_is_not_called_broken(tmp_path: Pat
         assert snapshot.hops[0].standing is Standing.UNKNOWN
         assert "waits, as configured: no window is open before 23:00" in parts["hops"]
         assert headline(parts) == "? Nothing is known to be wrong"
+
+
+async def test_sections_that_change_often_are_renewed_seldom(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        observer, board = observer_of(broker), Board()
+        snapshot, _ = await look(observer, 1e9)
+        board.update(snapshot)
+        broker.services.shared.devices.note_connected("garage", None, "192.0.2.1", 5)
+        renewed = {}
+        for second in range(1, 40):
+            before = board.html()
+            observer.tick(1e9 + second, 100.0 + second)
+            board.update(await observer.look(1e9 + second))
+            after = board.html()
+            renewed.update({name: second for name in after if after[name] != before[name] and name not in renewed})
+        assert renewed["way"] == 1 and renewed["devices"] == 5 and renewed["day"] == 30
+
+
+async def test_link_that_this_gateway_dials_and_that_is_set_aside_is_not_called_fine(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        now_ms = int(time.time() * 1000)
+        broker.overview.routes.append(RouteState("site-b", connected=True, acknowledged_ms=now_ms))
+        observer = observer_of(broker)
+        snapshot, _ = await look(observer)
+        assert [hop.standing for hop in snapshot.hops] == [Standing.FINE]
+        dialled = replace(LINK, consumer="route/site-b", is_dialled_here=True, set_aside="it closes a circle")
+        broker.stream_links[0].dialled = lambda: [Dialled(dialled)]  # type: ignore[list-item]
+        snapshot, _ = await look(observer)
+        assert [(hop.kind, hop.standing) for hop in snapshot.hops] == [("route", Standing.ODD)]
+        assert "carries no messages: it closes a circle" in snapshot.hops[0].why

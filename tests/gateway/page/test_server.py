@@ -170,7 +170,7 @@ async def test_viewer_gets_what_has_changed_and_nothing_else(tmp_path: Path) -> 
             news: dict[str, Any] = {}
             while "garage" not in news.get("devices", ""):
                 version, data = await next_event(reader)
-                news = data["sections"]
+                news |= data["sections"]
             assert "way" in news and "room" not in news and "missing" not in news
         async with events(page, "/events", f"Last-Event-ID: {version}") as reader:
             _, data = await next_event(reader)

@@ -90,7 +90,7 @@ LINK = LinkStatus(
 def test_route_stands_as_its_state_shows(
     fields: dict[str, Any], about: RouteAbout, standing: Standing, why: str
 ) -> None:
-    hop = hop_of_route(RouteState("central", **fields), about, NOW_MS)
+    hop = hop_of_route(RouteState("central", **fields), about, None, NOW_MS)
     assert hop.standing is standing
     assert why in hop.why
 
