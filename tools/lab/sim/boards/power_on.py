@@ -10,7 +10,8 @@ class Sys:
 
     platform = sys.argv[1]
     implementation = sys.implementation
-    stdout, stderr, modules, path, exit = sys.stdout, sys.stderr, sys.modules, sys.path, sys.exit
+    stdin, stdout, stderr = sys.stdin, sys.stdout, sys.stderr
+    modules, path, exit = sys.modules, sys.path, sys.exit
 
 
 sys.modules["sys"] = Sys  # type: ignore[assignment]
