@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -150,11 +151,12 @@ def _collect_less_often() -> None:
 async def _watched(path: Path, configuration: Configuration, broker: Broker, routes: Routes) -> AsyncIterator[None]:
     """Serves the broker's health and metrics and handles SIGHUP, then closes the broker."""
     overview = broker.overview
-    page = _page(broker, routes)
-    reloaded = [broker.reload] if page is None else [broker.reload, page.reload]
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, path, configuration, reloaded, broker, routes)
-    health = None
+    health = page = None
     try:
+        page = _page(broker, routes)
+        reloaded = [broker.reload] if page is None else [broker.reload, page.reload]
+        reload = partial(_reload, path, configuration, reloaded, broker, routes)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
         if broker.config.metrics is not None:
             from gateway.observe.health import HealthServer  # their libraries take 15 MB of memory
             from gateway.observe.metrics import Metrics
