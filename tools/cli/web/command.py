@@ -1,6 +1,7 @@
 """`holdfast device build`: the firmware for a board, or with `--web` a folder for a browser."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,10 @@ import typer
 from device.values import ConfigError
 from host.files import SECRET_MODE
 from tools.cli.board.errors import Refused
+from tools.cli.board.esp.images import FILE_SYSTEM, MICROPYTHON, make_images
 from tools.cli.build import BuildError
 from tools.cli.device import build as firmware
-from tools.cli.device.build import Board
+from tools.cli.device.build import Board, read_config
 from tools.cli.failure import failing_on
 from tools.cli.output import is_unfinished, replaced_whole
 from tools.cli.web.esp_web_tools import NAME, TESTED, read_package
@@ -36,7 +38,8 @@ def build(
         bool, typer.Option("--as-written", help="Compile each module as it is written, for a program that imports it.")
     ] = False,
     micropython: Annotated[
-        Path | None, typer.Option("--micropython", help="With --web: MicroPython's .bin file for the board.")
+        Path | None,
+        typer.Option("--micropython", help="MicroPython's .bin file for an ESP32: also make images for esptool."),
     ] = None,
     esp_web_tools: Annotated[
         Path | None,
@@ -49,9 +52,9 @@ def build(
     """
     with failing_on(Refused, BuildError, ConfigError, OSError, subprocess.CalledProcessError, command=COMMAND):
         if not web:
-            if micropython or esp_web_tools:
-                raise Refused("--micropython and --esp-web-tools: expected with --web")
-            firmware.build(board, out, config, as_written)
+            if esp_web_tools:
+                raise Refused("--esp-web-tools: expected with --web")
+            _build(board, out or Path(f"holdfast-{board}"), config, micropython, as_written)
             return
         if as_written:
             raise Refused("--as-written: expected without --web")
@@ -62,10 +65,27 @@ def build(
         _build_web(out or Path(FOLDER), config, micropython, esp_web_tools)
 
 
+def _build(board: Board, folder: Path, config: Path | None, micropython: Path | None, as_written: bool) -> None:
+    if micropython is None:
+        firmware.build(board, folder, config, as_written)
+        return
+    if config is None or board is not Board.ESP32:
+        raise Refused("--micropython: expected with --board esp32 and --config, whose device the images are for")
+    keys, commands = read_config(config), []
+
+    def images(program: Mapping[str, bytes]) -> dict[str, bytes]:
+        made = make_images(config, keys, micropython, program)
+        commands.append(made.command(folder))
+        return {MICROPYTHON: made.micropython, FILE_SYSTEM: made.files}
+
+    firmware.build(board, folder, config, as_written, images)
+    typer.echo(f"{folder / FILE_SYSTEM}: its file system, also with passwords. On a blank board: {commands[0]}")
+
+
 def _build_web(folder: Path, config: Path, micropython: Path, package: Path) -> None:
     if folder.exists() and not is_unfinished(folder) and any(folder.iterdir()) and not (folder / MANIFEST).exists():
         raise Refused(f"{folder} is neither empty nor an earlier build; nothing was changed")
-    keys = firmware.read_config(config)
+    keys = read_config(config)
     tools = read_package(package)
     made = make_folder(config, keys, micropython, tools)
     with replaced_whole(folder, last=MANIFEST) as making:

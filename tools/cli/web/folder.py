@@ -10,16 +10,14 @@ from string import Template
 from device.config import Config
 from host.release import release
 from tools.cli.board.content import board_files, compiled
-from tools.cli.board.errors import Refused
 from tools.cli.board.esp.firmware import Firmware, read_firmware, size_text
 from tools.cli.board.esp.image import HEAD_BYTES, image_pieces, make_image
+from tools.cli.board.esp.images import check_kind
 from tools.cli.board.esp.layout import Layout, choose_layout
 from tools.cli.board.esp.loader import Chip, Piece
 from tools.cli.board.stores import BLANK
 from tools.cli.columns import printable
 from tools.cli.device.build import Board
-from tools.cli.device.check_config import Board as Kind
-from tools.cli.device.check_config import refusals
 from tools.cli.web.esp_web_tools import TESTED, EspWebTools
 
 MANIFEST = "manifest.json"
@@ -51,7 +49,7 @@ class WebFolder:
 def make_folder(config: Path, keys: Config, micropython: Path, tools: EspWebTools) -> WebFolder:
     """Makes the folder's content. Raises Refused, OSError, BuildError, subprocess.CalledProcessError."""
     firmware = read_firmware(micropython)
-    _check(config, keys, firmware)
+    check_kind(config, keys, firmware)
     layout = choose_layout(Chip(firmware.title, firmware.flash_size), firmware, None, keys)
     image = make_image(board_files(config, keys, compiled(Board.ESP32)), len(layout.files))
     plain = [(layout.files.start, BLANK * HEAD_BYTES), *sorted([*firmware.pieces(), *layout.table_pieces()])]
@@ -78,13 +76,6 @@ def _joined(pieces: list[Piece]) -> Piece:
     for at, part in pieces:
         content += BLANK * (at - begin - len(content)) + part
     return begin, bytes(content)
-
-
-def _check(config: Path, keys: Config, firmware: Firmware) -> None:
-    kind = next((one for one in Kind if one == firmware.title.lower().replace("-", "")), None)
-    wrong = refusals(keys, kind) if kind is not None else []
-    if wrong:
-        raise Refused("\n".join(f"{config}: {text}" for text in wrong))
 
 
 def _marked_release(files: dict[str, bytes]) -> str:

@@ -158,7 +158,7 @@ def test_configuration_for_another_chip_is_refused(desk: Desk) -> None:
 
 def test_options_of_the_page_without_it_and_the_page_without_its_options() -> None:
     words = ["device", "build", "--board", "esp32"]
-    one = CliRunner().invoke(make_app(), [*words, "--micropython", "esp32.bin"])
+    one = CliRunner().invoke(make_app(), [*words, "--esp-web-tools", "tools.tgz"])
     other = CliRunner().invoke(make_app(), [*words, "--web"])
     assert (one.exit_code, other.exit_code) == (2, 2)
     assert "expected with --web" in one.output and "expected with --config, --micropython" in other.output

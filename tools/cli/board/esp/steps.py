@@ -8,7 +8,7 @@ from esp_idf_defs.partitions import APP_TYPE, DATA_TYPE, PARTITION_TABLE_OFFSET,
 
 from flash_store.devices.esp32 import SUBTYPE_UNDEFINED
 from host.credentials import Credentials
-from tools.cli.board.console import Answer, Console, check_heap
+from tools.cli.board.console import Answer, Console
 from tools.cli.board.content import board_files, compiled, named_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.esp.firmware import (
@@ -26,6 +26,7 @@ from tools.cli.board.esp.layout import choose_layout, is_torn, parse_table
 from tools.cli.board.esp.loader import Chip, Loader, Piece
 from tools.cli.board.esp.plan import Found, Plan, Wanted, make_plan
 from tools.cli.board.esp.root import names_in_root
+from tools.cli.board.forms import check_fits
 from tools.cli.board.progress import Progress
 from tools.cli.board.rescue import name_note, origin_of, rescue
 from tools.cli.board.settings import Settings
@@ -217,7 +218,7 @@ class Esp32:
             progress.say(_describe_answer(answer))
             if answer.platform != "esp32":
                 raise BoardError(f"{self._settings.port}: the board calls itself {answer.platform}, expected esp32")
-            check_heap(answer)
+            progress.say(check_fits(answer, self._settings.keys))
         if plan.image:
             size = sum(len(content) for _, content in plan.image)
             with progress.step(f"wrote firmware, configuration and keys, {size // 1024} KiB"):

@@ -11,9 +11,10 @@ from pathlib import Path
 from zlib import crc32
 
 from host.credentials import Credentials
-from tools.cli.board.console import Answer, Console, check_heap
+from tools.cli.board.console import Answer, Console
 from tools.cli.board.content import CONFIG, MARK, board_files, compiled, stale_files
 from tools.cli.board.errors import BoardError, Refused
+from tools.cli.board.forms import check_fits
 from tools.cli.board.process import run
 from tools.cli.board.progress import Progress
 from tools.cli.board.rescue import name_note, origin_of, rescue
@@ -114,7 +115,7 @@ class Rp2:
             answer = self._micropython(firmware)
             files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
         self._check(answer)
-        check_heap(answer)
+        progress.say(check_fits(answer, settings.keys))
         settings.claim(self._console.value(NUMBER))
         region = self._look(answer)
         if region is not None:
