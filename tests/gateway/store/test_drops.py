@@ -179,7 +179,7 @@ def test_the_newest_ranges_of_both_kinds_are_found_and_none_that_a_rule_left_out
     found = [one.publisher for one in drops.newest(store, 2)]
     assert sorted(found) == ["lost 18", "lost 19", "refused 18", "refused 19"]
     steps = []
-    store.set_progress_handler(lambda: steps.append(1), 1)  # type: ignore[arg-type]
+    store.set_progress_handler(lambda: steps.append(1), 1)
     drops.newest(store, 2)
     store.set_progress_handler(None, 0)
     assert len(steps) < 1000
