@@ -103,7 +103,7 @@ def test_the_unit_of_the_page_starts_a_lander(tmp_path: Path) -> None:
         "/etc/holdfast/lander.password": str(written(tmp_path / "password", "p")),
         "/var/lib/holdfast-lander/landing": str(tmp_path / "landing"),
         "mqtts://central.example.org": f"mqtts://127.0.0.1:{free_port()}",
-        "9884": str(free_port()),
+        "9885": str(free_port()),
     }
     process = Process("lander", [*HOLDFAST, *(places.get(word, word) for word in words)])
     process.start()
