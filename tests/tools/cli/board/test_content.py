@@ -85,6 +85,14 @@ def test_image_has_the_files_and_its_root_is_written_last_and_twice() -> None:
     assert sorted(mounted(without_first).listdir("/")) == ["holdfast.json", "lib", "main.py"]
 
 
+def test_a_root_that_is_cut_anywhere_names_no_file_without_the_mark(tmp_path: Path) -> None:
+    image = make_image(board_files(*configuration(tmp_path, {"host": "barn"}), {"holdfast.mpy": b"M"}), SIZE)
+    for written in range(SECTOR):
+        cut = image[:written].ljust(SECTOR, b"\xff")
+        names = names_in_root(cut + b"\xff" * SECTOR, SECTOR)
+        assert not names or MARK in names, (written, names)
+
+
 def test_files_that_do_not_fit_are_refused() -> None:
     with pytest.raises(Refused, match="300 KiB of files do not fit into the board's 256 KiB"):
         make_image({"large": bytes(300 * KIB)}, SIZE)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from littlefs import LittleFS, LittleFSError
 
+from tools.cli.board.content import MARK
 from tools.cli.board.errors import Refused
 from tools.cli.board.esp.firmware import runs
 from tools.cli.board.esp.loader import Piece
@@ -18,13 +19,14 @@ HEAD_BYTES = HEAD_SECTORS * SECTOR_BYTES
 def make_image(files: Mapping[str, bytes], size: int) -> bytes:
     """Returns a littlefs of `size` bytes with these files. Raises Refused if they do not fit.
 
-    Both sectors of its root have the same content, so that a cut between them leaves a whole file system.
+    Both sectors of its root have the same content, so that a cut between them leaves a whole file system. The mark is
+    the first file: a cut within a sector may leave the first files of the root, and they say that they are ours.
     """
     image = LittleFS(
         block_size=SECTOR_BYTES, block_count=size // SECTOR_BYTES, prog_size=PROGRAM_BYTES, read_size=PROGRAM_BYTES
     )
     try:
-        for name, content in files.items():
+        for name, content in sorted(files.items(), key=lambda file: file[0] != MARK):
             image.makedirs(str(Path(name).parent), exist_ok=True)
             with image.open(name, "wb") as file:
                 file.write(content)
