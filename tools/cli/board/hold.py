@@ -5,10 +5,13 @@ import hashlib
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tools.cli.board.errors import Refused
+
+TRIES, PAUSE_S = 10, 0.1
 
 
 @contextmanager
@@ -26,10 +29,24 @@ def held(port: str) -> Iterator[None]:
     real = port if "://" in port else os.path.realpath(port)
     name = hashlib.sha256(os.fsencode(real)).hexdigest()
     with socket.socket(socket.AF_UNIX) as lock:
+        if not _bind(lock, f"\0holdfast flash {name}"):
+            raise Refused(f"{port}: another `holdfast flash` is at this port; wait until it has ended")
+        yield
+
+
+def _bind(lock: socket.socket, name: str) -> bool:
+    """Binds the lock to its name; returns False if another one has it.
+
+    A program that another thread of this process starts has a copy of the former lock until it runs. So this tries for
+    a moment.
+    """
+    for attempt in range(TRIES):
         try:
-            lock.bind(f"\0holdfast flash {name}")
+            lock.bind(name)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise Refused(f"{port}: another `holdfast flash` is at this port; wait until it has ended") from error
-        yield
+            time.sleep(PAUSE_S if attempt < TRIES - 1 else 0)
+        else:
+            return True
+    return False
