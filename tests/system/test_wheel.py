@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import os
 import subprocess
 import sys
 import venv
@@ -57,6 +58,12 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def run(folder: Path, *command: str | Path) -> "subprocess.CompletedProcess[str]":
+    """Runs a command of the environment as a user does: a Spark session of this process has set a path for modules."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=variables)
+
+
 def packages_of(environment: Path) -> Path:
     (packages,) = environment.glob("lib/python3*/site-packages")
     return packages
@@ -75,8 +82,7 @@ def test_no_file_of_another_project_is_changed(environment: Path) -> None:
 def test_command_uses_its_own_packages(environment: Path, tmp_path: Path) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG)
-    command: list[str | Path] = [environment / "bin/holdfast", "gateway", "check-config", config]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = run(tmp_path, environment / "bin/holdfast", "gateway", "check-config", config)
     assert done.returncode == 0, done.stderr
 
 
@@ -85,8 +91,7 @@ def test_program_imports_ours_in_spark_too_and_the_other_projects_packages_stay_
 ) -> None:
     (tmp_path / "landing").mkdir()
     land(tmp_path / "landing", [row(seq) for seq in range(1, 9)])
-    command: list[str | Path] = [environment / "bin/python", "-c", INGEST]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    done = run(tmp_path, environment / "bin/python", "-c", INGEST)
     assert done.returncode == 0, done.stderr
     packages = packages_of(environment)
     ours = packages / "holdfast_iot/cloud/__init__.py"
