@@ -1,16 +1,19 @@
-"""One HTTP connection, for one request without a body, which may make it a WebSocket."""
+"""HTTP connections, each for one request without a body, which may make it a WebSocket."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.listeners.accept import is_own_name
-from gateway.listeners.connection_limits import AcceptedConnection
+from gateway.listeners.accept import Acceptor, is_own_name
+from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
+from gateway.listeners.proxies import Proxies
+from gateway.listeners.tls import Tls
 from gateway.log_fields import about
 
 HEAD_MAX = 16 * 1024  # bytes of a request's first line and headers
@@ -98,6 +101,51 @@ class HttpConnection(web.RequestHandler):
             logger.warning("malformed request", extra=about(peer=self.accepted.peer, reason=type(error).__name__))
         else:
             super().log_exception(*args, **kw)
+
+
+class HttpServer:
+    """Answers on listening sockets, one request for each connection.
+
+    Args:
+        limits: counts the connections.
+        tls: the TLS of the sockets, if any.
+        answer: answers a request, whose `protocol` is an `HttpConnection`.
+        proxies: the proxies whose connections begin with a PROXY header.
+        grace_s: how long clients may read at the end, in seconds.
+    """
+
+    def __init__(
+        self,
+        limits: ConnectionLimits,
+        tls: Tls | None,
+        answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        proxies: Proxies,
+        grace_s: float,
+    ) -> None:
+        self._answer = answer
+        self._grace_s = grace_s
+        self._acceptor = Acceptor(limits, tls, self._receive, proxies)
+        self._server: web.Server | None = None
+
+    def open(self, sockets: list[socket.socket]) -> None:
+        """Begins to answer on these sockets, which it closes in the end."""
+        self._server = web.Server(self._answer)
+        self._acceptor.open(sockets)
+
+    async def close(self) -> None:
+        """Stops accepting, and lets clients read what was sent last."""
+        await self._acceptor.close()
+        if self._server is not None:
+            await self._server.shutdown(self._grace_s)
+            self._server = None
+
+    def reload(self) -> None:
+        """Reads the certificates again, for later connections. Raises ConfigError."""
+        self._acceptor.reload()
+
+    def _receive(self, accepted: AcceptedConnection) -> asyncio.BaseProtocol:
+        assert self._server is not None
+        return HttpConnection(self._server, accepted)
 
 
 def is_for_this_machine(request: web.BaseRequest) -> bool:

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from aiohttp import WSMsgType, web
 
 from gateway.config.schema import WebSocketConfig
-from gateway.listeners.accept import Acceptor, describe_client, is_own_name, listen_tcp
+from gateway.listeners.accept import describe_client, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
-from gateway.listeners.http import HttpConnection
+from gateway.listeners.http import HttpConnection, HttpServer
 from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors
@@ -54,33 +54,24 @@ class WebSocketListener:
         self.port = config.port
         self._config = config
         self._connect = connect
-        self._server: web.Server | None = None
         self.tls = tls = Tls(config.tls) if config.tls else None
         self._visitors = Visitors(tls, anonymous, config.realtime)
-        self._acceptor = Acceptor(limits, tls, self._receive, Proxies(config.proxy_from))
+        self._server = HttpServer(limits, tls, self._answer, Proxies(config.proxy_from), CLOSE_GRACE_S)
         self._forwarders = Proxies(config.forwarded_from)
 
     async def open(self) -> None:
         """Begins to listen; ``port`` is the port's number then. Raises ListenError."""
         sockets = listen_tcp("websocket", self._config.host, self.port)
         self.port = sockets[0].getsockname()[1]
-        self._server = web.Server(self._answer)
-        self._acceptor.open(sockets)
+        self._server.open(sockets)
 
     async def close(self) -> None:
         """Stops accepting, and lets the clients of closed ports read what was sent last."""
-        await self._acceptor.close()
-        if self._server is not None:
-            await self._server.shutdown(CLOSE_GRACE_S)
-            self._server = None
+        await self._server.close()
 
     def reload(self) -> None:
         """Reads the certificates again. Raises ConfigError."""
-        self._acceptor.reload()
-
-    def _receive(self, accepted: AcceptedConnection) -> asyncio.BaseProtocol:
-        assert self._server is not None
-        return HttpConnection(self._server, accepted)
+        self._server.reload()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast(HttpConnection, request.protocol)

@@ -1,15 +1,14 @@
 """``/metrics`` and ``/healthz`` over HTTP, for monitoring from the same machine, and ``/firmware/`` for its browser."""
 
-import asyncio
 from collections.abc import Callable
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from gateway.config.schema import LimitsConfig
-from gateway.listeners.accept import Acceptor, listen_tcp
-from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
-from gateway.listeners.http import HttpConnection, is_for_this_machine
+from gateway.listeners.accept import listen_tcp
+from gateway.listeners.connection_limits import ConnectionLimits
+from gateway.listeners.http import HttpServer, is_for_this_machine
 from gateway.listeners.proxies import Proxies
 from gateway.observe.firmware import PLACE, FirmwareFolder
 from gateway.observe.metrics import Metrics
@@ -43,26 +42,17 @@ class HealthServer:
         self._problems = problems
         self._notes = notes
         self._firmware = None if firmware is None else FirmwareFolder(firmware)
-        self._server: web.Server | None = None
-        self._acceptor = Acceptor(ConnectionLimits(LIMITS), None, self._receive, Proxies(()))
+        self._server = HttpServer(ConnectionLimits(LIMITS), None, self._answer, Proxies(()), CLOSE_GRACE_S)
 
     async def open(self) -> None:
         """Begins to answer; ``port`` is the port's number then. Raises ListenError."""
         sockets = listen_tcp("metrics", HOST, self.port)
         self.port = sockets[0].getsockname()[1]
-        self._server = web.Server(self._answer)
-        self._acceptor.open(sockets)
+        self._server.open(sockets)
 
     async def close(self) -> None:
         """Stops answering."""
-        await self._acceptor.close()
-        if self._server is not None:
-            await self._server.shutdown(CLOSE_GRACE_S)
-            self._server = None
-
-    def _receive(self, accepted: AcceptedConnection) -> asyncio.BaseProtocol:
-        assert self._server is not None
-        return HttpConnection(self._server, accepted)
+        await self._server.close()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         response: web.StreamResponse | None = self._response(request)

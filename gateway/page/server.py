@@ -11,9 +11,9 @@ from aiohttp import hdrs, web
 from gateway.auth.watchers import Watcher, WatcherRefused, Watchers
 from gateway.config.load import is_loopback
 from gateway.config.schema import LimitsConfig, PageConfig
-from gateway.listeners.accept import Acceptor, listen_tcp
-from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
-from gateway.listeners.http import HttpConnection
+from gateway.listeners.accept import listen_tcp
+from gateway.listeners.connection_limits import ConnectionLimits
+from gateway.listeners.http import HttpConnection, HttpServer
 from gateway.listeners.proxies import Proxies
 from gateway.listeners.tls import Tls, Visitors
 from gateway.log_fields import about
@@ -63,8 +63,7 @@ class PageServer:
         self._documents = Documents()
         self._tls = Tls(config.tls) if config.tls else None
         self._visitors = {one: Visitors(self._tls, one, False) for one in (False, True)}
-        self._acceptor = Acceptor(ConnectionLimits(LIMITS), self._tls, self._receive, Proxies(()))
-        self._server: web.Server | None = None
+        self._server = HttpServer(ConnectionLimits(LIMITS), self._tls, self._answer, Proxies(()), CLOSE_GRACE_S)
         self._ticking: asyncio.Task[None] | None = None
         self._viewers = 0
         self._news = asyncio.Event()
@@ -76,31 +75,23 @@ class PageServer:
         """Begins to answer; ``port`` is the port's number then. Raises ListenError."""
         sockets = listen_tcp("page", self._config.host, self.port)
         self.port = sockets[0].getsockname()[1]
-        self._server = web.Server(self._answer)
         self._tick()
         self._ticking = asyncio.get_running_loop().create_task(self._tick_on())
-        self._acceptor.open(sockets)
+        self._server.open(sockets)
 
     async def close(self) -> None:
         """Stops answering."""
         if self._ticking is not None:
             self._ticking.cancel()
-        await self._acceptor.close()
-        if self._server is not None:
-            await self._server.shutdown(CLOSE_GRACE_S)
-            self._server = None
+        await self._server.close()
 
     def reload(self) -> None:
         """Reads the certificates again. Raises ConfigError."""
-        self._acceptor.reload()
+        self._server.reload()
 
     def certificates(self) -> list[tuple[str, Validity]]:
         """Returns the validities of its certificate, and of its lists of revoked ones."""
         return [("status page", one) for one in self._tls.validities] if self._tls else []
-
-    def _receive(self, accepted: AcceptedConnection) -> asyncio.BaseProtocol:
-        assert self._server is not None
-        return HttpConnection(self._server, accepted)
 
     async def _tick_on(self) -> None:
         while True:
