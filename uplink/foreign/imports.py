@@ -174,10 +174,12 @@ class Import:
 
     def _identity_of(self, arrival: Arrival) -> str:
         """Returns the identity that a message has. Where access rules hold, it brings none that a transport makes."""
+        identity = arrival.parcel.identity
+        if self._config.local_user is None:
+            return identity
         if arrival.made:
             self._made.add(decode_identity(arrival.made)[0])
-        identity = arrival.parcel.identity
-        if identity and self._config.local_user is not None and decode_identity(identity)[0] in self._made:
+        if identity and decode_identity(identity)[0] in self._made:
             return arrival.made
         return identity
 
