@@ -40,13 +40,12 @@ def _bind(lock: socket.socket, name: str) -> bool:
     A program that another thread of this process starts has a copy of the former lock until it runs. So this tries for
     a moment.
     """
-    for attempt in range(TRIES):
+    for _ in range(TRIES):
         try:
             lock.bind(name)
+            return True
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            time.sleep(PAUSE_S if attempt < TRIES - 1 else 0)
-        else:
-            return True
+            time.sleep(PAUSE_S)
     return False

@@ -49,7 +49,7 @@ class WebFolder:
 def make_folder(config: Path, keys: Config, micropython: Path, tools: EspWebTools) -> WebFolder:
     """Makes the folder's content. Raises Refused, OSError, BuildError, subprocess.CalledProcessError."""
     firmware = read_firmware(micropython)
-    check_kind(config, keys, firmware)
+    check_kind(config, keys, firmware.title)
     layout = choose_layout(Chip(firmware.title, firmware.flash_size), firmware, None, keys)
     image = make_image(board_files(config, keys, compiled(Board.ESP32)), len(layout.files))
     plain = [(layout.files.start, BLANK * HEAD_BYTES), *sorted([*firmware.pieces(), *layout.table_pieces()])]

@@ -8,7 +8,7 @@ from pathlib import Path
 from device.config import Config
 from tools.cli.board.content import board_files
 from tools.cli.board.errors import Refused
-from tools.cli.board.esp.firmware import Firmware, read_firmware
+from tools.cli.board.esp.firmware import read_firmware
 from tools.cli.board.esp.image import make_image
 from tools.cli.board.esp.layout import choose_layout
 from tools.cli.board.esp.loader import Chip
@@ -51,7 +51,7 @@ def make_images(config: Path, keys: Config, micropython: Path, program: Mapping[
     Raises Refused, OSError.
     """
     firmware = read_firmware(micropython)
-    check_kind(config, keys, firmware)
+    check_kind(config, keys, firmware.title)
     layout = choose_layout(Chip(firmware.title, firmware.flash_size), firmware, None, keys)
     files = make_image(board_files(config, keys, program), len(layout.files))
     content = bytearray(firmware.content)
@@ -60,9 +60,17 @@ def make_images(config: Path, keys: Config, micropython: Path, program: Mapping[
     return Images(bytes(content), firmware.begin, files, layout.files.start)
 
 
-def check_kind(config: Path, keys: Config, firmware: Firmware) -> None:
-    """Raises Refused for a configuration that a board of the firmware's kind cannot run."""
-    kind = next((one for one in Kind if one == firmware.title.lower().replace("-", "")), None)
-    wrong = refusals(keys, kind) if kind is not None else []
-    if wrong:
+def check_kind(config: Path, keys: Config, title: str) -> Kind | None:
+    """Returns the kind of the boards with a chip, None if it is not known.
+
+    Args:
+        config: the file of the configuration.
+        keys: what it says.
+        title: the chip's name, as esptool has it.
+
+    Raises Refused for a configuration that such a board cannot run.
+    """
+    kind = next((one for one in Kind if one == title.lower().replace("-", "")), None)
+    if kind is not None and (wrong := refusals(keys, kind)):
         raise Refused("\n".join(f"{config}: {text}" for text in wrong))
+    return kind

@@ -8,9 +8,8 @@ from tools.cli.board.errors import Refused
 from tools.cli.board.esp.firmware import MICROPYTHON
 from tools.cli.board.esp.layout import Layout
 from tools.cli.board.esp.loader import Piece
-from tools.cli.board.stores import SECTOR_BYTES, Region
+from tools.cli.board.stores import BLANK, SECTOR_BYTES, Region
 
-BLANK = b"\xff"
 NEWER = "format version"  # of a store that only later firmware knows
 FRESH = {"boot.py"}  # what MicroPython makes itself
 

@@ -22,6 +22,7 @@ from tools.cli.board.esp.firmware import (
     size_text,
 )
 from tools.cli.board.esp.image import HEAD_BYTES, image_pieces, make_image
+from tools.cli.board.esp.images import check_kind
 from tools.cli.board.esp.layout import choose_layout, is_torn, parse_table
 from tools.cli.board.esp.loader import Chip, Loader, Piece
 from tools.cli.board.esp.plan import Found, Plan, Wanted, make_plan
@@ -32,8 +33,7 @@ from tools.cli.board.rescue import name_note, origin_of, rescue
 from tools.cli.board.settings import Settings
 from tools.cli.board.stores import BLANK, SECTOR_BYTES, Region, find_stores, look_into
 from tools.cli.device.build import Board
-from tools.cli.device.check_config import Board as Kind
-from tools.cli.device.check_config import refusals, warnings
+from tools.cli.device.check_config import warnings
 
 CHUNK_BYTES = 64 * 1024
 USUAL_PROGRAM = 0x10000
@@ -112,12 +112,9 @@ class Esp32:
         return _Look(chip, table, is_torn(sector), version, program)
 
     def _check(self, look: _Look, firmware: Firmware | None) -> None:
-        kind = next((one for one in Kind if one == look.chip.title.lower().replace("-", "")), None)
+        kind = check_kind(self._settings.config, self._settings.keys, look.chip.title)
         if kind is None and not look.chip.title.startswith("ESP32"):
             raise Refused(f"{self._settings.port}: the board has an {look.chip.title}, expected an ESP32")
-        wrong = refusals(self._settings.keys, kind) if kind is not None else []
-        if wrong:
-            raise Refused("\n".join(f"{self._settings.config}: {text}" for text in wrong))
         for text in warnings(self._settings.keys, kind) if kind is not None else ():
             self._progress.say(f"warning: {text}")
         if firmware is None and look.program != MICROPYTHON:
