@@ -39,6 +39,16 @@ def limit_files(process: Process, size: int) -> None:
     resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, -1))
 
 
+def publish_on_full_disk(visit: Visit, started: list[Process]) -> None:
+    """Fills the disk of the lander, once it is started, and sends it a message, which it does not acknowledge."""
+    while not started:
+        visit.receive()
+    limit_files(started[0], 100)
+    visit.publish("x", b"1", 1)
+    visit.serve()
+    assert visit.acknowledged == []
+
+
 @pytest.mark.parametrize(
     ("count", "size"), [(5, 10), (1140, 60_000)], ids=["with room in memory", "with as much in memory as may be"]
 )
@@ -68,12 +78,7 @@ def test_a_lander_that_is_told_to_stop_on_a_full_disk_ends_with_1_and_leaves_all
     started: list[Process] = []
 
     def publish(visit: Visit) -> None:
-        while not started:
-            visit.receive()
-        limit_files(started[0], 100)
-        visit.publish("x", b"1", 1)
-        visit.serve()
-        assert visit.acknowledged == []
+        publish_on_full_disk(visit, started)
 
     with broker(publish, connack=SECOND) as port, lander(port, landing) as process:
         started.append(process)
@@ -90,11 +95,7 @@ def test_a_lander_whose_disk_was_full_starts_again(landing: Path, tmp_path: Path
     started: list[Process] = []
 
     def publish(visit: Visit) -> None:
-        while not started:
-            visit.receive()
-        limit_files(started[0], 100)
-        visit.publish("x", b"1", 1)
-        visit.serve()
+        publish_on_full_disk(visit, started)
 
     cache = {"PYTHONPYCACHEPREFIX": str(tmp_path / "bytecode")}
     with broker(publish, publish, connack=SECOND) as port:

@@ -59,6 +59,19 @@ def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder / "lib"
 
 
+def told_by(micropython: MicroPython, library: Path, program: str, folder: Path) -> str:
+    """What a program on a real MicroPython prints that has the firmware's modules from this folder."""
+    return subprocess.run(
+        [*micropython.argv, "-c", program],
+        env={"MICROPYPATH": f"{library}:.frozen"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+
+
 async def test_program_of_the_page_publishes_once_flash_has_it(
     library: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
@@ -102,15 +115,7 @@ def test_rewritten_modules_have_every_name_that_an_editor_knows(
     imports = [node for node in types.body if isinstance(node, ast.ImportFrom)]
     names += [alias.asname for node in imports for alias in node.names if alias.asname]
     program = f"import holdfast; print([name for name in {names} if not hasattr(holdfast, name)])"
-    told = subprocess.run(
-        [*micropython.argv, "-c", program],
-        env={"MICROPYPATH": f"{library}:.frozen"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
+    told = told_by(micropython, library, program, tmp_path)
     assert told == "[]\n" and len(names) == 9
 
 
@@ -118,15 +123,7 @@ def test_modules_that_read_the_configuration_leave_the_heap(
     library: Path, micropython: MicroPython, tmp_path: Path
 ) -> None:
     config = Firmware(micropython, tmp_path, tcp(9), sensors=[], journal=None).config_path
-    told = subprocess.run(
-        [*micropython.argv, "-c", HELD.format(config=str(config))],
-        env={"MICROPYPATH": f"{library}:.frozen"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
+    told = told_by(micropython, library, HELD.format(config=str(config)), tmp_path)
     held, with_modules = [int(word) for word in told.split()]
     assert held < 0.5 * with_modules
 
