@@ -62,6 +62,7 @@ class Gathering:
         board = kind_of(console) if console is not None and "board" not in given else None
         board = board or ask("--board", f"board ({', '.join(Board)})", read_board, given=given.get("board"))
         wifi = self._wifi()
+        wifi_password = self._wifi_password() if wifi else None
         gateway = self._gateway()
         user, password = self._login(gateway)
         interval_s = ask(
@@ -71,7 +72,7 @@ class Gathering:
             name=name,
             board=board,
             wifi=wifi,
-            wifi_password=self._wifi_password() if wifi else None,
+            wifi_password=wifi_password,
             gateway=gateway,
             user=user,
             password=password,

@@ -179,10 +179,10 @@ def test_a_person_is_asked_for_what_is_missing_and_asked_again_after_a_mistake(f
         ("name of the device: ", "garage-1"),
         ("board (esp32, esp32s2, esp32s3, esp32c3, rp2): ", "esp32"),
         ("name of the Wi-Fi, - for none: ", "attic"),
+        ("password of the Wi-Fi: ", "under the roof"),
         ("mqtts://HOST:PORT: ", "shed.local"),
         ("user at the gateway: ", ""),
         ("seconds between samples [60]: ", ""),
-        ("password of the Wi-Fi: ", "under the roof"),
         ("sensor, as adc:pin=34,full_scale_mv=3300: ", "dht22:pin=4"),
     ]
     master, slave = pty.openpty()
