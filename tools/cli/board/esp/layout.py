@@ -77,6 +77,16 @@ def choose_layout(chip: Chip, firmware: Firmware | None, table: PartitionTable |
     flash_size = firmware.flash_size if firmware is not None else chip.flash_size
     where = str(firmware.path) if firmware is not None else "the board's partition table"
     assert basis is not None
+    if (
+        firmware is None
+        and size is not None
+        and basis.find_by_name(LABEL)
+        and not basis.find_by_name(config.flash_path)
+    ):
+        raise Refused(
+            f"flash.path is {config.flash_path}, and the board's table has partition {LABEL} for the store: take its "
+            "name, or give MicroPython's .bin file with --micropython for a new table"
+        )
     made = PartitionTable.from_binary(basis.to_binary())
     try:
         add_files(made, flash_size)
