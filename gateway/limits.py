@@ -179,6 +179,13 @@ class StoreRoom:
         return None if most is None else max(0, most - self._log.space.stored_count)
 
     @property
+    def is_half_empty(self) -> bool:
+        """Whether less than half of what the limits and the disk let the store have is used."""
+        log, most = self._log, self._config.max_messages
+        has_numbers = most is None or 2 * log.space.stored_count < most or 2 * log.space.needed_count < most
+        return has_numbers and log.space.used_bytes < min(self._bytes_most - log.space.used_bytes, log.space.room_bytes)
+
+    @property
     def when_full(self) -> WhenFull:
         """What becomes of messages when the store is full."""
         return self._config.when_full
@@ -438,17 +445,18 @@ class Limits:
         self.dropped.note_routes()
         self.discarding.look(cursors)
 
-    def verdict(self, topic: str, owner: str, publisher: str) -> Verdict:
+    def verdict(self, topic: str, owner: str, publisher: str, *, is_broker: bool = False) -> Verdict:
         """Returns what happens to a message to this topic from one of the owner's clients, by its identifier.
 
         Consumers that do not take this client's messages do not count: two gateways whose links are full would wait for
-        each other.
+        each other. A broker keeps all its messages back while one waits. So no full queue holds up what a broker sends
+        while the store is less than half full.
         """
         if self.quotas is not None and self._is_at_its_quota(self.quotas, owner):
             return _VERDICTS[self._client.when_full]
         if self.room.takes_none():
             return _VERDICTS[self._store_when_full]
-        if not self._queue_discards:
+        if not self._queue_discards and not (is_broker and self.room.is_half_empty):
             for cursor in self._wanted_by(topic):
                 kept = cursor.tally.kept
                 if kept is not None and _is_full(self._queue, kept) and publisher not in cursor.not_from:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.config.kinds import WhenFull
-from gateway.config.schema import StoreConfig
+from gateway.config.schema import QueueConfig, StoreConfig
 from tests.gateway.connection.test_custody import commits_held_up
 from tests.gateway.store.support import messages_in, stored
 from tests.gateway.support import connected, subscribed, user_property
@@ -138,6 +138,33 @@ async def test_a_full_store_makes_the_broker_wait_and_loses_nothing(tmp_path: Pa
         assert [(await reader.receive()).payload for _ in range(3)] == [b"3", b"4", b"5"]
         await until(lambda: (central.pubacks, central.codes) == ([3, 4, 5], [SUCCESS] * 3))
         await until(lambda: route.queue.status().problem == "")
+
+
+@pytest.mark.parametrize("when_full", ["flow_control", "reject_incoming"])
+async def test_a_subscriber_with_a_full_queue_holds_nothing_up_for_others_until_half_of_the_store_is_used(
+    tmp_path: Path, when_full: WhenFull
+) -> None:
+    limits = {"queue": QueueConfig(2, when_full=when_full), "store": StoreConfig(str(tmp_path), max_messages=12)}
+    async with (
+        scripted_broker() as central,
+        receiving(tmp_path, central.port, limits, direction="in") as (broker, route),
+    ):
+        slow, quick = await subscribed(broker, "slow", "#"), await subscribed(broker, "quick", "#")
+        central.command(*(command(number, payload=b"%d" % number) for number in range(1, 7)))
+        held = []
+        for number in range(1, 7):
+            held.append(await slow.expect(Publish))
+            assert (await quick.receive()).payload == b"%d" % number
+        await until(lambda: central.pubacks == [1, 2, 3, 4, 5, 6])
+        central.command(command(7, payload=b"7"), command(0, 0, payload=b"marker"))
+        assert (await quick.receive()).payload == b"marker"
+        await until(lambda: "is full" in route.queue.status().problem)
+        for packet in held:
+            slow.acknowledge(packet)
+        assert [(await slow.receive()).payload for _ in range(2)] == [b"marker", b"7"]
+        assert (await quick.receive()).payload == b"7"
+        await until(lambda: central.pubacks == [1, 2, 3, 4, 5, 6, 7])
+        assert broker.counters.messages_stored == 7
 
 
 async def test_what_is_too_much_to_wait_is_forgotten_and_comes_over_the_next_connection(tmp_path: Path) -> None:

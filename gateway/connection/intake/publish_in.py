@@ -211,8 +211,9 @@ class Intake:
                 work: list[Work] = [retained.KeepCopy(message)] if message.retain and not message.payload else []
                 self._accept_repeated(packet.qos, [packet_identifier], *work)
                 return True
-        verdict = self._services.limits.verdict(message.topic, message.owner, message.publisher)
-        if self._publisher.is_broker:
+        is_broker = self._publisher.is_broker
+        verdict = self._services.limits.verdict(message.topic, message.owner, message.publisher, is_broker=is_broker)
+        if is_broker:
             verdict = Verdict.WAIT if verdict is Verdict.REFUSE else verdict
         elif message.retain and not self._services.limits.may_keep(message):
             verdict = Verdict.REFUSE
@@ -346,8 +347,9 @@ class Intake:
             return False
         if len(topics) > 1 and len(set(map(self._is_wanted, topics))) > 1:  # they get different answers
             return False
-        limits, owner, publisher = self._services.limits, self._publisher.holding.owner, self._publisher.client_id
-        return all(limits.verdict(topic, owner, publisher) is Verdict.TAKE for topic in topics)
+        limits, publisher = self._services.limits, self._publisher
+        owner, client_id, is_broker = publisher.holding.owner, publisher.client_id, publisher.is_broker
+        return all(limits.verdict(one, owner, client_id, is_broker=is_broker) is Verdict.TAKE for one in topics)
 
     def take_publishes(self, publishes: Publishes) -> None:
         """Takes many messages of the fast path."""
