@@ -11,6 +11,7 @@ import json
 from collections import namedtuple
 
 from wire.identity import EPOCH_MAX, SEQ_MAX
+from wire.runs import check_number, decode_runs, encode_runs
 
 VIA_PROPERTY = "hf-via"
 STATEMENT_TYPE = "application/vnd.holdfast.statement"
@@ -80,9 +81,9 @@ def join_runs(runs):
 def encode_via(epoch, runs, gateway, route):
     """Returns the value of `hf-via`. Raises ValueError if a part is out of range."""
     _check_names(gateway, route)
-    _check_range("epoch", epoch, 0, EPOCH_MAX)
+    check_number("epoch", epoch, 0, EPOCH_MAX)
     quoted = gateway.replace("%", "%25").replace("/", "%2F")
-    return f"{epoch:08x}/{_encode_runs(runs)}/{quoted}/{route}"
+    return f"{epoch:08x}/{encode_runs(runs)}/{quoted}/{route}"
 
 
 def decode_via(text):
@@ -92,7 +93,7 @@ def decode_via(text):
         epoch = int(parts[0], 16)
     except ValueError:
         raise ValueError(f"epoch {parts[0][:32]!r} is not a number")
-    runs = _decode_runs(parts[1])
+    runs = decode_runs(parts[1])
     gateway = _unquote(parts[2])
     if encode_via(epoch, runs, gateway, parts[3]) != text:
         raise ValueError(f"{text[:64]!r} is not how hf-via is spelt")
@@ -109,12 +110,12 @@ def encode_statement(statement):
     _check(statement)
     values: list = [STATEMENT_VERSION] + list(statement[:6])
     values += [[list(one) for one in statement.origins], [list(one) for one in statement.dropped]]
-    values.append(_encode_runs(statement.refused) if statement.refused else "")
+    values.append(encode_runs(statement.refused) if statement.refused else "")
     members = [f"{_dump(name)}:{_dump(value)}" for name, value in zip(_FIELDS, values)]
     if statement.backfill:
         members.append('"backfill":true')
     if statement.left_out:
-        left_out = [[one.origin, one.epoch, _encode_runs(one.runs)] for one in statement.left_out]
+        left_out = [[one.origin, one.epoch, encode_runs(one.runs)] for one in statement.left_out]
         members.append(f'"left_out":{_dump(left_out)}')
     return ("{" + ",".join(members) + "}").encode()
 
@@ -143,7 +144,7 @@ def decode_statement(payload):
         found["last"],
         _rows(HandedOn, found["origins"]),
         _rows(DroppedRange, found["dropped"]),
-        _decode_runs(found["refused"]) if found["refused"] else [],
+        decode_runs(found["refused"]) if found["refused"] else [],
         found.get("backfill", False),
         [_left_out(one) for one in _rows(LeftOutRuns, found.get("left_out", []))],
     )
@@ -167,30 +168,6 @@ def _unquote(gateway):
     return gateway.replace("%2F", "/").replace("%25", "%")
 
 
-def _encode_runs(runs):
-    before = 0
-    for first, last in runs:
-        _check_range("number", first, before + 1, SEQ_MAX)
-        _check_range("number", last, first, SEQ_MAX)
-        before = last + 1
-    if not before:
-        raise ValueError("there is no number")
-    return ",".join([f"{first}-{last}" if first < last else f"{first}" for first, last in runs])
-
-
-def _decode_runs(text):
-    runs = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        try:
-            runs.append((int(first[:20]), int(last[:20] or first[:20])))
-        except ValueError:
-            raise ValueError(f"{part[:32]!r} is not a number, nor a run of numbers")
-    if _encode_runs(runs) != text:
-        raise ValueError(f"{text[:64]!r} is not how numbers are spelt")
-    return runs
-
-
 def _rows(kind, rows):
     if not isinstance(rows, list) or any(not isinstance(row, list) or len(row) != _WIDTHS[kind] for row in rows):
         raise ValueError(f"expected a list of {kind.__name__}, each a list of {_WIDTHS[kind]}")
@@ -200,7 +177,7 @@ def _rows(kind, rows):
 def _left_out(one):
     if not isinstance(one.runs, str):
         raise ValueError(f"left_out {one.runs!r} is no text")
-    return LeftOutRuns(one.origin, one.epoch, _decode_runs(one.runs))
+    return LeftOutRuns(one.origin, one.epoch, decode_runs(one.runs))
 
 
 _WIDTHS = {HandedOn: 6, DroppedRange: 7, LeftOutRuns: 3}
@@ -212,32 +189,32 @@ def _dump(value):
 
 def _check(statement):
     _check_names(statement.gateway, statement.route)
-    _check_range("epoch", statement.epoch, 0, EPOCH_MAX)
-    _check_range("statement", statement.statement, 1, SEQ_MAX)
-    _check_range("first", statement.first, 1, SEQ_MAX)
-    _check_range("last", statement.last, statement.first - 1, SEQ_MAX)
+    check_number("epoch", statement.epoch, 0, EPOCH_MAX)
+    check_number("statement", statement.statement, 1, SEQ_MAX)
+    check_number("first", statement.first, 1, SEQ_MAX)
+    check_number("last", statement.last, statement.first - 1, SEQ_MAX)
     if not isinstance(statement.backfill, bool):
         raise ValueError(f"backfill {statement.backfill!r} is neither true nor false")
     for one in statement.origins:
         _check_text("origin", one.origin)
-        _check_range("epoch", one.epoch, 0, EPOCH_MAX)
-        _check_range("messages", one.messages, 0, statement.last - statement.first + 1)
-        _check_range("last", one.last, 1 if one.messages else 0, SEQ_MAX if one.messages else 0)
-        _check_range("first", one.first, 1 if one.messages else 0, one.last)
-        _check_range("highest", one.highest, max(one.last, 1), SEQ_MAX)
+        check_number("epoch", one.epoch, 0, EPOCH_MAX)
+        check_number("messages", one.messages, 0, statement.last - statement.first + 1)
+        check_number("last", one.last, 1 if one.messages else 0, SEQ_MAX if one.messages else 0)
+        check_number("first", one.first, 1 if one.messages else 0, one.last)
+        check_number("highest", one.highest, max(one.last, 1), SEQ_MAX)
     for one in statement.left_out:
         _check_text("origin", one.origin)
-        _check_range("epoch", one.epoch, 0, EPOCH_MAX)
+        check_number("epoch", one.epoch, 0, EPOCH_MAX)
     for one in statement.dropped:
         for name, text in (("reason", one.reason), ("consumer", one.consumer), ("origin", one.origin)):
             if not isinstance(text, str):
                 raise ValueError(f"{name} {text!r} is no text")
         if not 0 < len(one.reason) <= _REASON_MAX:
             raise ValueError(f"reason {one.reason[:_REASON_MAX]!r} is empty or too long")
-        _check_range("epoch", one.epoch, 0, EPOCH_MAX)
-        _check_range("last", one.last, 0, SEQ_MAX)
-        _check_range("first", one.first, 0, one.last)
-        _check_range("messages", one.messages, 1, SEQ_MAX)
+        check_number("epoch", one.epoch, 0, EPOCH_MAX)
+        check_number("last", one.last, 0, SEQ_MAX)
+        check_number("first", one.first, 0, one.last)
+        check_number("messages", one.messages, 1, SEQ_MAX)
 
 
 def _check_names(gateway, route):
@@ -248,8 +225,3 @@ def _check_names(gateway, route):
 def _check_text(what, text):
     if not isinstance(text, str) or not text:
         raise ValueError(f"{what} {text!r} is no text, or empty")
-
-
-def _check_range(what, number, least, most):
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise ValueError(f"{what} {number!r} is not within {least} and {most}")

@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.micropython.runner import compile_package, run_program
+from tests.wire.test_receipt import GOLDEN, GOLDEN_LANDED
 from tools.lab.micropython import MicroPython
 from wire.codec.packets import Publish
 from wire.multicast.sender import MulticastSender
+from wire.receipt import join_signature, receipt_topic
 
 
 def test_golden_packets_are_the_same(micropython: MicroPython) -> None:
@@ -29,6 +31,13 @@ def test_multicast_datagrams_are_the_same_and_hostile_ones_leave_nothing(micropy
     for payload in (b"1", b"2"):
         sender.add(Publish("displays/\u00e9", payload).encode())
     assert int(run_program(micropython, "multicast", sender.seal().hex(), heap_kib=128)) == 0
+
+
+def test_receipts_are_the_same_and_changed_ones_leave_a_value_error(micropython: MicroPython, seed: int) -> None:
+    origin = "$a/b+c%é\x85\ufffe"
+    shown = [one.decode() for one in (GOLDEN, GOLDEN_LANDED, join_signature(GOLDEN, b"\xfb\xf0" * 32))]
+    shown += [one.encode().hex() for one in (receipt_topic(origin), origin)]
+    assert int(run_program(micropython, "receipts", seed, *shown, heap_kib=96)) > 0
 
 
 @pytest.mark.parametrize("run", range(2))
