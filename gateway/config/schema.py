@@ -255,8 +255,10 @@ class QueueConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     when_full: WhenFull = "discard_old"
     """What happens to the next message when the queue is full. `"discard_old"` drops the oldest messages that are not
     sent yet. `"reject_incoming"` refuses the message (0x97), so that no subscriber gets it; MQTT 3.1.1 has no refusal,
-    so there it stays unacknowledged. `"flow_control"` delays the acknowledgement until there is room. Each dropped or
-    refused message leaves a [range in the store](store.md#what-was-dropped)."""
+    so there it stays unacknowledged. `"flow_control"` delays the acknowledgement until there is room. A route's broker,
+    which would keep back everything for one full queue, is not refused and not held up while less than half of the
+    store is used; then it waits. Each dropped or refused message leaves a [range in the
+    store](store.md#what-was-dropped)."""
 
 
 class ClientConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
