@@ -13,7 +13,7 @@ from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.progress import Progress
 from tools.cli.board.runs.desk import Desk, drafts_of
 from tools.cli.board.runs.many import PORTS, Many, Ways
-from tools.cli.board.runs.order import Family, carry_out, read_draft
+from tools.cli.board.runs.order import Family, carry_out, check_of, read_draft
 from tools.cli.board.runs.provision import Provision
 from tools.cli.board.runs.record import Record
 from tools.cli.board.settings import Settings
@@ -87,9 +87,10 @@ def flash(
     with failing_on(Refused, TableError, HostError, OSError, command=COMMAND):
         settings = _settings(port or "", baud, micropython, rescue, discard, replacing, drive)
         other = Credentials(user, password_file, ca) if user is not None or ca is not None else None
+        check = check_of(board, micropython)
         opened = None if site is None else Site.open(site, lambda: passphrase_from(passphrase_fd))
         provision = None if opened is None else Provision(opened, PASSWORD if account else CERTIFICATE, reload)
-        desk = Desk(settings, provision, other, wait)
+        desk = Desk(settings, provision, other, wait, check)
         try:
             if table is None:
                 (order,) = desk.orders([read_draft(config)])

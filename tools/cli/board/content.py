@@ -4,11 +4,11 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterable, Mapping
-from functools import cache
 from pathlib import Path
 
 from device.config import Config
 from tools.cli.board.errors import Refused
+from tools.cli.board.progress import Progress
 from tools.cli.device.build import Board, compile_for_heap
 
 MAIN = b'import device.main\n\ndevice.main.main("device.json")\n'
@@ -22,18 +22,23 @@ device.console_main.main("device.json")
 CONFIG, MARK = "device.json", "holdfast.json"
 MODULES = (".py", ".mpy")
 OWN = {"boot.py", "main.py", CONFIG, f"{CONFIG}.failed", MARK, "lib"}
+COMPILED: dict[Board, dict[str, bytes]] = {}
 COMPILING = threading.Lock()  # on Python 3.11 two threads that parse at once fail (python/cpython, issue 106905)
 
 
-def compiled(board: Board) -> dict[str, bytes]:
-    """Returns the compiled firmware, by its paths in `/lib`. It is compiled once, by one thread at a time."""
+def compiled(board: Board, progress: Progress | None = None) -> dict[str, bytes]:
+    """Returns the compiled firmware, by its paths in `/lib`. It is compiled once, by one thread at a time.
+
+    Args:
+        progress: says so at once, and what it took: seconds to a minute, by the computer.
+    """
+    progress = progress or Progress(is_silent=True)
     with COMPILING:
-        return _compiled(board)
-
-
-@cache
-def _compiled(board: Board) -> dict[str, bytes]:
-    return compile_for_heap(board)
+        if board not in COMPILED:
+            progress.say("compiling the firmware, which takes seconds to a minute")
+            with progress.step("compiled the firmware"):
+                COMPILED[board] = compile_for_heap(board)
+        return COMPILED[board]
 
 
 def board_files(

@@ -1,7 +1,6 @@
 """The steps for an ESP32: look, decide, rescue, write, read back, start."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from esp_idf_defs.partitions import APP_TYPE, DATA_TYPE, PARTITION_TABLE_OFFSET, PartitionTable
@@ -61,15 +60,13 @@ class Esp32:
         """Writes what is missing and starts the board's firmware."""
         settings, progress = self._settings, self._progress
         firmware = None if settings.micropython is None else read_firmware(settings.micropython)
-        with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(compiled, Board.ESP32)
-            with progress.step("looked at the board"):
-                look = self._look()
-            files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
+        with progress.step("looked at the board"):
+            look = self._look()
         progress.say(_describe(look))
         self._check(look, firmware)
         settings.claim(look.chip.mac)
         layout = choose_layout(look.chip, firmware, look.table, settings.keys)
+        files = board_files(settings.config, settings.keys, compiled(Board.ESP32, progress), settings.given)
         pieces = [*(firmware.pieces() if firmware else []), *layout.table_pieces()]
         image = image_pieces(make_image(files, len(layout.files)), layout.files.start)
         wanted = Wanted(

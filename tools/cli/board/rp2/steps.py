@@ -6,10 +6,10 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from zlib import crc32
 
+from device.config import Config
 from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console
 from tools.cli.board.content import CONFIG, MARK, board_files, compiled, stale_files
@@ -105,21 +105,18 @@ class Rp2:
     def flash(self) -> None:
         """Writes what is missing."""
         settings, progress = self._settings, self._progress
-        if wrong := refusals(settings.keys, Kind.RP2):
-            raise Refused("\n".join(f"{settings.config}: {text}" for text in wrong))
+        check_keys(settings.config, settings.keys)
         for text in warnings(settings.keys, Kind.RP2):
             progress.say(f"warning: {text}")
         firmware = None if settings.micropython is None else read_uf2(settings.micropython)
-        with ThreadPoolExecutor(1) as pool:
-            compiling = pool.submit(compiled, Board.RP2)
-            answer = self._micropython(firmware)
-            files = board_files(settings.config, settings.keys, compiling.result(), settings.given)
+        answer = self._micropython(firmware)
         self._check(answer)
         progress.say(check_fits(answer, settings.keys))
         settings.claim(self._console.value(NUMBER))
         region = self._look(answer)
         if region is not None:
             self._keep_messages(region, answer)
+        files = board_files(settings.config, settings.keys, compiled(Board.RP2, progress), settings.given)
         with progress.step("looked at the board's files"):
             there = self._console.value(HASHES)
         missing = {name: content for name, content in files.items() if there.get(name) != _hash(content)}
@@ -299,6 +296,12 @@ class Rp2:
                 self._console.run("fs", "cp", "-r", *(str(Path(folder, top)) for top in tops), ":")
             for name in last:
                 self._console.run("fs", "cp", str(Path(folder, name)), f":{name}")
+
+
+def check_keys(config: Path, keys: Config) -> None:
+    """Raises Refused for a configuration that no RP2 can run."""
+    if wrong := refusals(keys, Kind.RP2):
+        raise Refused("\n".join(f"{config}: {text}" for text in wrong))
 
 
 def _hash(content: bytes) -> str:

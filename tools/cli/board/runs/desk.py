@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from device.config import Config
 from host.credentials import Credentials
 from host.errors import HostError
 from tools.cli.board.content import CONFIG, named_file, named_files
@@ -29,12 +30,19 @@ class Desk:
         provision: what a site gives; None without a site.
         login: another login than the devices'.
         waits: whether first readings are awaited.
+        check: raises Refused for a configuration, given its file and what it says, that boards like these cannot run.
     """
 
     def __init__(
-        self, settings: "partial[Settings]", provision: Provision | None, login: Credentials | None, waits: bool
+        self,
+        settings: "partial[Settings]",
+        provision: Provision | None,
+        login: Credentials | None,
+        waits: bool,
+        check: Callable[[Path, Config], object],
     ) -> None:
         self._settings, self._provision, self._login, self._waits = settings, provision, login, waits
+        self._check = check
 
     def orders(self, drafts: Sequence[Draft], places: Sequence[str] = ("",)) -> list[Order]:
         """Checks all configurations, and then has the site give what it is to give.
@@ -50,9 +58,10 @@ class Desk:
             made = _all(self._order, drafts, places)
             _check_keys(made, places)
             return made
-        _all(self._provision.check, drafts, places)
+        provision = self._provision
+        _all(lambda draft: self._check(draft.path, provision.check(draft)), drafts, places)
         orders = []
-        for draft, one in zip(drafts, self._provision.give(drafts), strict=True):
+        for draft, one in zip(drafts, provision.give(drafts), strict=True):
             gateway = device_gateway(draft.path, one.keys)
             login = self._login or one.login
             if login.ca is None:
@@ -65,6 +74,7 @@ class Desk:
 
     def _order(self, draft: Draft) -> Order:
         keys = draft.checked()
+        self._check(draft.path, keys)
         for name in named_files(keys):
             named_file(draft.path, name)
         own = device_gateway(draft.path, keys)

@@ -1,6 +1,7 @@
 """One board to be flashed, and its way from the look at it to the first reading."""
 
 import json
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -12,11 +13,15 @@ from device.values import ConfigError as DeviceConfigError
 from host.credentials import Credentials
 from host.server import Server
 from tools.cli.board.errors import BoardError, Refused
+from tools.cli.board.esp.firmware import read_firmware
+from tools.cli.board.esp.images import check_kind
 from tools.cli.board.esp.steps import Esp32
 from tools.cli.board.hold import held
 from tools.cli.board.progress import Progress
 from tools.cli.board.reading import FirstReading
 from tools.cli.board.rp2.steps import Rp2
+from tools.cli.board.rp2.steps import check_keys as check_rp2
+from tools.cli.board.rp2.uf2 import read_uf2
 from tools.cli.board.settings import Settings
 from tools.cli.board.tools import check_tools
 from tools.cli.columns import printable
@@ -110,6 +115,25 @@ def read_draft(path: Path, name: str | None = None) -> Draft:
     return Draft(path, content, keys)
 
 
+def check_of(family: Family, micropython: Path | None) -> Callable[[Path, Config], object]:
+    """Reads MicroPython's file, if there is one, and returns what checks configurations for boards that it is for.
+
+    That takes a configuration's file and what it says, and raises Refused if no such board can run it.
+
+    Raises:
+        Refused: the file is no MicroPython of this family.
+        OSError: it cannot be read.
+    """
+    if family is Family.RP2:
+        if micropython is not None:
+            read_uf2(micropython)
+        return check_rp2
+    if micropython is None:
+        return lambda _config, _keys: None  # the board says of which kind it is
+    title = read_firmware(micropython).title
+    return lambda config, keys: check_kind(config, keys, title)
+
+
 def carry_out(order: Order, family: Family, progress: Progress, wait_s: float) -> None:
     """Flashes the board at the order's port, and waits for its first reading.
 
@@ -122,6 +146,7 @@ def carry_out(order: Order, family: Family, progress: Progress, wait_s: float) -
     check_tools()
     with ExitStack() as stack:
         stack.enter_context(held(settings.port))
+        progress.say(f"{order.name}: the board at {settings.port}")
         awaited = None
         if server is not None:
             listener = FirstReading(

@@ -56,15 +56,19 @@ class Provision:
     def __init__(self, site: Site, kind: Kind, reload: str = "") -> None:
         self._site, self._kind, self._reload = site, kind, reload
 
-    def check(self, draft: Draft) -> None:
-        """Checks a configuration and what its name was given, before anything is given. Raises Refused, HostError."""
+    def check(self, draft: Draft) -> Config:
+        """Checks a configuration and what its name was given, before anything is given. Raises Refused, HostError.
+
+        Returns what the configuration will say, as far as that is known before.
+        """
         given = self._site.find(draft.name) if draft.name else None
         self._check_own(draft)
         kind = given.line.kind if given is not None else self._kind
         names = ON_BOARD if kind == CERTIFICATE else {"ca": ON_BOARD["ca"], "user": "-", "password": "-"}
-        draft.checked(_merged(draft, {"kind": "tls", **names}, PORTS.get(kind, 0)))
+        keys = draft.checked(_merged(draft, {"kind": "tls", **names}, PORTS.get(kind, 0)))
         if given is not None:
             self._check_given(given)
+        return keys
 
     def give(self, drafts: Sequence[Draft]) -> list[Provisioned]:
         """Gives all boards what they have not yet, all or none, and lets the gateways know."""
