@@ -34,6 +34,7 @@ class Chip:
         registers: what the registers hold after a reset; all others hold 0.
         architecture: its number in .mpy files (MicroPython's py/persistentcode.h).
         watchdog: the register that starts the watchdog of the low-power part; None where esptool does not use it.
+        mac: its MAC address, which `registers` has too.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Chip:
     registers: dict[int, int] = field(hash=False)
     architecture: int
     watchdog: int | None = None
+    mac: bytes = MAC
 
 
 def _mac_words(mac: bytes) -> tuple[int, int]:
@@ -54,8 +56,8 @@ def _mac_words(mac: bytes) -> tuple[int, int]:
 
 def with_mac(chip: Chip, mac: bytes) -> Chip:
     """Returns the same chip with another MAC address."""
-    words = dict(zip(_mac_words(MAC), _mac_words(mac), strict=True))
-    return replace(chip, registers={at: words.get(word, word) for at, word in chip.registers.items()})
+    words = dict(zip(_mac_words(chip.mac), _mac_words(mac), strict=True))
+    return replace(chip, mac=mac, registers={at: words.get(word, word) for at, word in chip.registers.items()})
 
 
 _LOW, _HIGH = _mac_words(MAC)

@@ -44,6 +44,7 @@ class WholeBoard(Board):
         self.chip = chip
         self.flash = FlashFile(folder / "flash", flash_size)
         (folder / "flash_bytes").write_text(str(flash_size))
+        (folder / "unique_id").write_text(chip.mac.hex())
         self._runs_stub = runs_stub
         self._typed = b""
         self._idle_at_s = 0.0

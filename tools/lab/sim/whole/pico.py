@@ -17,6 +17,7 @@ LOOK_AGAIN_S = 0.02
 STAGE_2_BYTES = 256  # the ROM starts the flash if the CRC at the end of these is right (RP2040 datasheet, 2.8.1)
 CRC_POLYNOMIAL = 0x04C1_1DB7
 PROGRAM_NAME = b"MicroPython"  # in every build of it: its banner begins so
+UNIQUE_ID = bytes.fromhex("e6 61 41 03 e7 00 00 01")
 STORAGE_BYTES = 848 * 1024  # of a Pico W (MicroPython's boards/RPI_PICO_W)
 
 
@@ -29,6 +30,7 @@ class PicoBoard(Board):
     Args:
         storage: the size of the storage area at the flash's end.
         files: how much of it the file system of the firmware has; None for all.
+        unique_id: the number of its flash chip, by which a site tells boards apart.
 
     Attributes:
         drive: the path of the drive.
@@ -46,11 +48,13 @@ class PicoBoard(Board):
         flash_size: int = 2 * MIB,
         storage: int = STORAGE_BYTES,
         files: int | None = None,
+        unique_id: bytes = UNIQUE_ID,
         **board: Any,
     ) -> None:
         super().__init__(folder, **board)
         self.flash = FlashFile(folder / "flash", flash_size)
         self.drive = folder / "drive"
+        (folder / "unique_id").write_text(unique_id.hex())
         (folder / "storage").write_text(f"{flash_size - storage} {storage}")
         self._options = [] if files is None else [f"files={files}"]
 

@@ -35,11 +35,11 @@ class Vm:
     """
 
     def __init__(self, micropython: MicroPython, folder: Path, platform: str, heap: str) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()
         self._command = [*micropython.argv, "-X", f"heapsize={heap}", str(FIRMWARE / "power_up.py"), platform]
         self._environment = {
             **micropython.environment(),
-            "HOLDFAST_BOARD": str(folder),
+            "HOLDFAST_BOARD": str(self._folder),
             "MICROPYPATH": f"{FIRMWARE}:{SHIM}:.frozen",
         }
         self._process: subprocess.Popen[bytes] | None = None
