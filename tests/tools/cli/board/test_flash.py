@@ -192,7 +192,7 @@ def test_files_that_are_no_firmware_for_this_board_are_refused(tmp_path: Path, m
         b"<html>404</html>": "is no firmware of an ESP32: it begins with 3c 68 74 6d",
         good[:-100]: "at 0xf000: the image is not whole; was the download cut?",
         good[:-2000] + b"?" + good[-1999:]: "at 0xf000: the image's checksum is wrong",
-        make_firmware(ESP32S3, 8 * KIB): "is for ESP32-S3, and the board has an ESP32",
+        make_firmware(ESP32S3, 8 * KIB): "is for ESP32-S3, and no such board can have this configuration",
         make_firmware(ESP32, 8 * KIB, project="blink"): "is the program 'blink', expected MicroPython",
         make_firmware(ESP32, 8 * KIB, flash_size=8 * 1024 * KIB): "is for a flash of 8 MiB, and the board's has 4 MiB",
         make_firmware(ESP32, 8 * KIB, TABLE.replace("vfs, ", "data,")): "the table's partitions end at 0x400000",

@@ -32,9 +32,9 @@ COMPILING = "compiling the firmware"
 
 
 def flash(
-    folder: Path, family: str, port: str, firmware: bytes | None, *options: str
+    folder: Path, family: str, port: str, firmware: bytes | None, *options: str, **keys: Any
 ) -> "subprocess.CompletedProcess[str]":
-    (folder / "device.json").write_text(json.dumps(KEYS))
+    (folder / "device.json").write_text(json.dumps(KEYS | keys))
     words = ["flash", family, "--port", port, "--config", str(folder / "device.json"), "--no-wait", *options]
     if firmware is not None:
         (folder / "micropython").write_bytes(firmware)
@@ -67,10 +67,12 @@ def test_a_file_that_no_board_could_take_is_refused_before_a_port_is_opened_and_
 def test_a_wrong_board_is_refused_before_the_firmware_is_compiled(tmp_path: Path, micropython: MicroPython) -> None:
     with WholeBoard(tmp_path / "board", micropython=micropython) as board:
         wrong = flash(tmp_path, "esp32", board.port, make_firmware(ESP32, 8 * 1024, flash_size=8 << 20))
+        other = flash(tmp_path, "esp32", board.port, firmware(ESP32C3), sensors=[])
         none = flash(tmp_path, "esp32", board.port, None)
     assert (wrong.returncode, "is for a flash of 8 MiB, and the board's has 4" in wrong.stderr) == (2, True), wrong
+    assert (other.returncode, "is for ESP32-C3, and the board has an ESP32" in other.stderr) == (2, True), other
     assert (none.returncode, "the board has no MicroPython; give its .bin file" in none.stderr) == (2, True), none
-    assert COMPILING not in wrong.stdout + none.stdout
+    assert COMPILING not in wrong.stdout + other.stdout + none.stdout
 
 
 def test_it_says_what_it_does_before_it_compiles(tmp_path: Path, micropython: MicroPython) -> None:

@@ -10,6 +10,7 @@ from tools.lab.bench.device.figures import BAR_KIB
 from tools.lab.bench.device.run import Board
 from tools.lab.micropython import MicroPython, MicroPythonUnavailable, find_32_bit
 from tools.lab.testing.mosquitto import Mosquitto
+from tools.lab.testing.process import ProcessFailed
 
 
 @pytest.fixture
@@ -33,6 +34,17 @@ async def test_a_compiled_device_empties_its_flash_and_dies_in_a_heap_too_small(
     assert traffic is not None and traffic.first_publish is not None
     assert board.made() >= 200
     assert traffic.up > 200 * len('{"n":"load","v":0}')
+
+
+async def test_a_device_that_fails_for_another_reason_than_its_heap_is_an_error_and_no_figure(
+    firmware: Path, micropython: MicroPython, tmp_path: Path
+) -> None:
+    broken = Board(tmp_path, firmware / build.LIB, 1, client_id="bench", qos=7)
+    with pytest.raises(ProcessFailed, match=r"the device has ended: .*qos is 7"):
+        await broken.run(micropython, 512, 200)
+    slow = Board(tmp_path, firmware / build.LIB, 1, client_id="bench")
+    with pytest.raises(ProcessFailed, match=r"the device has made \d+ of 100000 readings in 0\.5 s"):
+        await slow.run(micropython, 512, 100_000, stuck_s=0.5)
 
 
 async def test_device_runs_in_place_in_64_kib_of_a_32_bit_board(image: Path, tmp_path: Path) -> None:

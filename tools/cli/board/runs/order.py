@@ -131,7 +131,16 @@ def check_of(family: Family, micropython: Path | None) -> Callable[[Path, Config
     if micropython is None:
         return lambda _config, _keys: None  # the board says of which kind it is
     title = read_firmware(micropython).title
-    return lambda config, keys: check_kind(config, keys, title)
+
+    def check(config: Path, keys: Config) -> None:
+        try:
+            check_kind(config, keys, title)
+        except Refused as error:
+            raise Refused(
+                f"{micropython} is for {title}, and no such board can have this configuration:\n{error}"
+            ) from error
+
+    return check
 
 
 def carry_out(order: Order, family: Family, progress: Progress, wait_s: float) -> None:

@@ -12,12 +12,14 @@ from tools.cli.flash.store import NoStore
 from tools.lab.journal import read_journal
 from tools.lab.micropython import MicroPython
 from tools.lab.testing.network_link import NetworkLink
-from tools.lab.testing.process import Process
+from tools.lab.testing.process import Process, ProcessFailed
 
 SECTOR_BYTES, SECTORS = 4096, 64
 IN_PLACE = Path(__file__).with_name("in_place.py")
-DEADLINE_S = 60.0
+STUCK_S = 900.0  # longer than any run takes on a busy machine
+OUT_OF_MEMORY = ("MemoryError", "memory allocation")  # in what the VM prints then; it may be cut
 LOOK_S = 0.02
+SHOWN_LINES = 5
 SENSORS = [{"kind": "host", "name": name} for name in ("one", "two", "three")]
 
 
@@ -60,9 +62,19 @@ class Board:
             **keys,
         }
 
-    async def run(self, vm: MicroPython, heap_kw: int, readings: int, is_online: bool = True) -> Traffic | None:
-        """Runs until the device has made `readings` in all and sent its messages; returns None if it dies. `heap_kw` is
-        the heap in units of 1024 words."""
+    async def run(
+        self, vm: MicroPython, heap_kw: int, readings: int, is_online: bool = True, stuck_s: float = STUCK_S
+    ) -> Traffic | None:
+        """Runs until the device has made `readings` in all and sent its messages; returns None if the VM says that its
+        heap is too small. How long it takes tells nothing of the heap: the machine may be busy.
+
+        Args:
+            heap_kw: the heap in units of 1024 words.
+            stuck_s: seconds after which a device that goes on without an end is a fault.
+
+        Raises:
+            ProcessFailed: the device ends for another reason, or does not end.
+        """
         traffic = Traffic()
         link = NetworkLink("127.0.0.1", self._broker_port, traffic.hear)
         port = await link.open()
@@ -75,13 +87,18 @@ class Board:
         process = Process("device", argv, self._output, {"MICROPYPATH": path})
         process.start()
         try:
-            async with asyncio.timeout(DEADLINE_S):
+            async with asyncio.timeout(stuck_s):
                 while not self._is_done(readings, is_online):
-                    if not process.running:
+                    has_ended = not process.running
+                    if has_ended:
+                        await asyncio.to_thread(process.ended)  # all that it has printed is read
+                    if any(text in line for line in process.lines for text in OUT_OF_MEMORY):
                         return None
+                    if has_ended:
+                        raise ProcessFailed(f"the device has ended: {' / '.join(process.lines[-SHOWN_LINES:])}")
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
-            return None
+            raise ProcessFailed(f"the device has made {self.made()} of {readings} readings in {stuck_s:g} s") from None
         finally:
             process.kill()
             await link.cut()
