@@ -7,13 +7,19 @@ from device.assembly import NAME_KEY
 from device.mqtt.publisher import content_type
 from host.credentials import Credentials
 from host.server import Server
-from tools.cli.board.errors import BoardError
+from tools.cli.board.errors import BoardError, Refused
+from tools.cli.board.progress import Progress
+from tools.cli.board.settings import Settings
 from tools.cli.board.stores import Region
-from tools.cli.client import Refused, connected
+from tools.cli.client import Refused as ServerRefused
+from tools.cli.client import connected
+from tools.cli.columns import printable
 from tools.cli.flash.store import Store
+from tools.cli.site.rules import Rights
 from wire.errors import WireError
 from wire.identity import IDENTITY_PROPERTY, KEEP, WISH_PROPERTY, encode_identity
 from wire.properties import CONTENT_TYPE, SESSION_EXPIRY_INTERVAL, USER_PROPERTY
+from wire.topics import matches
 
 ANSWER_S = 60.0
 NAME = "holdfast-rescue"
@@ -39,6 +45,49 @@ def name_note(region: Region, client_id: str) -> str:
     )
 
 
+def rescue_region(region: Region, settings: Settings, progress: Progress) -> None:
+    """Sends the messages of a region where the settings want it. Does nothing where none waits.
+
+    Raises:
+        Refused: another user's login would be lent to more than the board's own messages; none was sent.
+        BoardError: not all are acknowledged; nothing may be erased.
+    """
+    store, server = region.store, settings.rescue
+    if store is None or server is None or not region.unacknowledged:
+        return
+    check_lent(region, settings)
+    origin = origin_of(store, settings.keys.client_id)
+    with progress.step(f"rescued {region.unacknowledged} messages of {origin} to {server}"):
+        rescue(store, origin, server, settings.login or Credentials(), lambda _count: None)
+
+
+def check_lent(region: Region, settings: Settings) -> None:
+    """Checks that another user's login is lent to the board's own messages alone: origin and topics are what its flash
+    says, and whoever had the board may have written them.
+
+    Raises Refused: a message has another origin than the configured device, or a topic that it does not publish to.
+    """
+    if region.store is None or settings.rescue is None or not settings.lends:
+        return
+    keys, login = settings.keys, settings.login
+    user = login.user if login else ""
+    own = Rights.of_device(keys.topic, keys.status.topic if keys.status else "").publish
+    origin = origin_of(region.store, keys.client_id)
+    if origin != keys.client_id:
+        raise Refused(
+            f"the store at {region.place} has messages of {printable(origin)}, and {settings.config} is of "
+            f"{keys.client_id}: the rights of {user} are lent to the messages of {keys.client_id} alone. Rescue them "
+            f"with the configuration of {printable(origin)}, or with its own login"
+        )
+    for number, message in sorted(region.store.messages.items()):
+        if not any(matches(one, message.topic) for one in own):
+            raise Refused(
+                f"message {number} in the store at {region.place} is for the topic {printable(message.topic)}, "
+                f"to which {keys.client_id} does not publish by {settings.config}: the rights of {user} are not lent "
+                "to it. Rescue it with the board's own login, without --user"
+            )
+
+
 def rescue(
     store: Store, origin: str, server: Server, credentials: Credentials, on_done: Callable[[int], object]
 ) -> None:
@@ -58,7 +107,7 @@ def rescue(
     done = [0]
     try:
         asyncio.run(_send(store, origin, server, credentials, done, on_done))
-    except (OSError, Refused, WireError, ValueError) as error:
+    except (OSError, ServerRefused, WireError, ValueError) as error:
         raise BoardError(
             f"{server} has acknowledged {done[0]} of {count} messages of {origin}, and then: "
             f"{str(error) or type(error).__name__}. Nothing was erased; log in as user {origin}, or as a user with a "

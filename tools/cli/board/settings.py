@@ -21,6 +21,7 @@ class Settings:
         micropython: MicroPython's file; None where the board's own stays.
         rescue: where to messages are sent before they are erased.
         login: the login there.
+        lends: whether that is another user's than the device's own; then it is lent to the board's own messages alone.
         discards: whether messages without an acknowledgement may be erased.
         replaces: whether another program, and files that are not ours, may be replaced.
         drive: the folder of an RP2's drive; None to look for it.
@@ -36,6 +37,7 @@ class Settings:
     micropython: Path | None = None
     rescue: Server | None = None
     login: Credentials | None = None
+    lends: bool = False
     discards: bool = False
     replaces: bool = False
     drive: Path | None = None

@@ -69,14 +69,16 @@ def bench(folder: Path, micropython: MicroPython, broker_port: int = 1, **board:
         yield Bench(folder, made, broker_port)
 
 
-def put_store(bench: Bench, messages: int, at: int = STORE.start) -> None:
+def put_store(
+    bench: Bench, messages: int, at: int = STORE.start, origin: str = ORIGIN, topic: str = "telemetry/garage"
+) -> None:
     """Puts a store on the board's flash, with messages that no broker has acknowledged."""
     nor = NorFlash(4 * KIB, len(STORE) // (4 * KIB), 16)
     Log.format(nor, 0x1234, 16)
     log = Log(nor)
-    log.settings.set("client_id", ORIGIN.encode())
+    log.settings.set("client_id", origin.encode())
     for number in range(messages):
-        log.append("telemetry/garage", b'[{"bn":"garage-1:","v":%d}]' % number, 1 + number % 2, retain=number == 0)
+        log.append(topic, b'[{"bn":"garage-1:","v":%d}]' % number, 1 + number % 2, retain=number == 0)
     bench.board.flash.program(at, bytes(nor.image))
 
 
@@ -170,6 +172,40 @@ async def test_messages_are_rescued_under_their_identity_before_they_are_erased(
             assert (broker.connects[0].client_id, broker.connects[0].clean_start) == (ORIGIN, False)
             made.board.wait_printed(b"garage-1: boot 1, epoch")
             assert read_store(made.store(), 4 * KIB).epoch != 0x1234
+
+
+@pytest.mark.parametrize(
+    ("origin", "topic", "why"),
+    [
+        (ORIGIN, "telemetry/garage/answer", ""),
+        (ORIGIN, "status/garage-1", ""),
+        (ORIGIN, "commands/lock", "is for the topic commands/lock, to which garage-1 does not publish"),
+        (ORIGIN, "telemetry/garages", "is for the topic telemetry/garages, to which"),
+        ("garage-2", "telemetry/garage", "has messages of garage-2, and"),
+    ],
+)
+async def test_another_users_rights_are_lent_to_the_boards_own_messages_alone(
+    origin: str, topic: str, why: str, tmp_path: Path, micropython: MicroPython
+) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
+    async with scripted_broker() as broker:
+        with bench(tmp_path, micropython) as made:
+            made.keys["status"] = "status/garage-1"
+            put_store(made, 2, origin=origin, topic=topic)
+            before = made.board.flash.read(0, 4 * 1024 * KIB)
+            login = ("--user", "operator", "--password-file", str(tmp_path / "password"))
+            url = f"mqtt://127.0.0.1:{broker.port}"
+            done = await asyncio.to_thread(made.write, "--no-wait", "--rescue", url, *login)
+            if why:
+                assert (done.exit_code, why in done.stderr) == (2, True), done.output
+                assert "operator" in done.stderr
+                assert broker.connects == []
+                assert made.board.flash.read(0, 4 * 1024 * KIB) == before
+            else:
+                assert done.exit_code == 0, done.output
+                assert identities(broker)[:2] == [f"00001234/{number}/garage-1" for number in (1, 2)]
+                assert broker.connects[0].username == "operator"
 
 
 async def test_messages_that_the_broker_does_not_acknowledge_stay(tmp_path: Path, micropython: MicroPython) -> None:

@@ -108,6 +108,19 @@ async def test_messages_on_the_board_are_rescued_before_they_are_erased(
             assert read_store(made.store(), 4 * KIB).epoch != 0x1234
 
 
+def test_another_users_rights_are_not_lent_to_topics_of_others(tmp_path: Path, micropython: MicroPython) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    (tmp_path / "password").chmod(0o600)
+    with bench(tmp_path, micropython) as made:
+        made.keys["topic"] = "telemetry/attic"
+        put_store(made, 1)
+        login = ("--user", "operator", "--password-file", str(tmp_path / "password"))
+        options = ("--micropython", str(made.micropython), "--rescue", "mqtt://127.0.0.1:1")
+        done = made.flash("--no-wait", *options, *login)
+        assert (done.exit_code, "message 1 in the store at" in done.stderr) == (2, True), done.output
+        assert "is for the topic telemetry/garage" in done.stderr
+
+
 def test_file_system_that_fills_the_storage_leaves_no_place_for_a_store(
     tmp_path: Path, micropython: MicroPython
 ) -> None:

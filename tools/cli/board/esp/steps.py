@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from esp_idf_defs.partitions import APP_TYPE, DATA_TYPE, PARTITION_TABLE_OFFSET, PartitionTable
 
 from flash_store.devices.esp32 import SUBTYPE_UNDEFINED
-from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console
 from tools.cli.board.content import board_files, compiled, named_files
 from tools.cli.board.errors import BoardError, Refused
@@ -28,7 +27,7 @@ from tools.cli.board.esp.plan import Found, Plan, Wanted, make_plan
 from tools.cli.board.esp.root import names_in_root
 from tools.cli.board.forms import check_fits
 from tools.cli.board.progress import Progress
-from tools.cli.board.rescue import name_note, origin_of, rescue
+from tools.cli.board.rescue import check_lent, name_note, rescue_region
 from tools.cli.board.settings import Settings
 from tools.cli.board.stores import BLANK, SECTOR_BYTES, Region, find_stores, look_into
 from tools.cli.device.build import Board
@@ -170,7 +169,10 @@ class Esp32:
 
     def _keep_messages(self, plan: Plan, files: range) -> None:
         """Sends what is to be rescued, and ends the board's firmware before a store goes: it may make more messages."""
-        self._rescue(plan.rescued)
+        for region in plan.rescued:
+            check_lent(region, self._settings)
+        for region in plan.rescued:
+            rescue_region(region, self._settings, self._progress)
         if plan.gone:
             with self._progress.step("stopped the board's firmware"):
                 self._loader.erase(files.start, HEAD_BYTES)
@@ -178,22 +180,20 @@ class Esp32:
                 look_into(self._read(range(one.offset, one.offset + one.size)), one.offset, True) for one in plan.gone
             ]
             if self._settings.rescue is not None:
-                self._rescue([now for now, then in zip(again, plan.gone, strict=True) if now.store != then.store])
+                for now, then in zip(again, plan.gone, strict=True):
+                    if now.store != then.store:
+                        self._rescue_late(now)
             elif any(now.unacknowledged for now in again):
                 raise BoardError(
                     f"{self._settings.port}: the board has made messages meanwhile, which no broker has acknowledged. "
                     "They are still there; repeat the command"
                 )
 
-    def _rescue(self, regions: Sequence[Region]) -> None:
-        settings = self._settings
-        for region in regions:
-            if region.store is None or not region.unacknowledged:
-                continue
-            assert settings.rescue is not None
-            origin = origin_of(region.store, settings.keys.client_id)
-            with self._progress.step(f"rescued {region.unacknowledged} messages of {origin} to {settings.rescue}"):
-                rescue(region.store, origin, settings.rescue, settings.login or Credentials(), lambda _count: None)
+    def _rescue_late(self, region: Region) -> None:
+        try:
+            rescue_region(region, self._settings, self._progress)
+        except Refused as error:  # the firmware is stopped already
+            raise BoardError(str(error)) from error
 
     def _write(self, plan: Plan, firmware: Firmware | None, head: int) -> None:
         progress, loader = self._progress, self._loader

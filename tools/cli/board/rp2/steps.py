@@ -10,14 +10,13 @@ from pathlib import Path
 from zlib import crc32
 
 from device.config import Config
-from host.credentials import Credentials
 from tools.cli.board.console import Answer, Console
 from tools.cli.board.content import CONFIG, MARK, board_files, compiled, stale_files
 from tools.cli.board.errors import BoardError, Refused
 from tools.cli.board.forms import check_fits
 from tools.cli.board.process import run
 from tools.cli.board.progress import Progress
-from tools.cli.board.rescue import name_note, origin_of, rescue
+from tools.cli.board.rescue import check_lent, name_note, rescue_region
 from tools.cli.board.rp2.uf2 import Uf2, copy_to_drive, find_drive, read_uf2
 from tools.cli.board.settings import Settings
 from tools.cli.board.stores import BLANK, SECTOR_BYTES, Region, look_into
@@ -260,12 +259,14 @@ class Rp2:
             progress.say(f"the store stays: {region.unacknowledged} messages without an acknowledgement")
             progress.say(name_note(region, settings.keys.client_id))
             return
+        check_lent(region, settings)
         self._stop()
         region = self._look(answer) or region  # the firmware may have made more messages
-        if region.store is not None and region.unacknowledged and settings.rescue is not None:
-            origin = origin_of(region.store, settings.keys.client_id)
-            with progress.step(f"rescued {region.unacknowledged} messages of {origin} to {settings.rescue}"):
-                rescue(region.store, origin, settings.rescue, settings.login or Credentials(), lambda _count: None)
+        if settings.rescue is not None:
+            try:
+                rescue_region(region, settings, progress)
+            except Refused as error:  # the firmware is stopped already
+                raise BoardError(str(error)) from error
         elif region.unacknowledged:
             progress.say(f"{region.unacknowledged} messages without an acknowledgement: discarded")
         with progress.step(f"erased the store, {region.size // 1024} KiB"):

@@ -66,7 +66,14 @@ class Desk:
             login = self._login or one.login
             if login.ca is None:
                 login = replace(login, ca=one.login.ca)
-            settings = self._settings(config=draft.path, keys=one.keys, login=login, given=one.files, claim=one.claim)
+            settings = self._settings(
+                config=draft.path,
+                keys=one.keys,
+                login=login,
+                lends=self._lends(one.keys),
+                given=one.files,
+                claim=one.claim,
+            )
             listens_as = None if self._login else one.listens_as
             server = gateway[0] if gateway is not None and self._waits else None
             orders.append(Order(settings, server, login, listens_as, one.patience_s))
@@ -81,8 +88,13 @@ class Desk:
         if self._waits and own is None:
             raise Refused(f"{draft.path}: no port leads over a network, so no reading can be awaited: add --no-wait")
         login = self._login or (own[1] if own else Credentials())
-        settings = self._settings(config=draft.path, keys=keys, login=login, given={CONFIG: draft.content})
+        settings = self._settings(
+            config=draft.path, keys=keys, login=login, lends=self._lends(keys), given={CONFIG: draft.content}
+        )
         return Order(settings, own[0] if own and self._waits else None, login)
+
+    def _lends(self, keys: Config) -> bool:
+        return self._login is not None and self._login.user not in (None, keys.client_id)
 
 
 def _check_keys(orders: Sequence[Order], places: Sequence[str]) -> None:
