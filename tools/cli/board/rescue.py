@@ -63,7 +63,7 @@ def rescue_region(region: Region, settings: Settings, progress: Progress) -> Non
 
 def check_lent(region: Region, settings: Settings) -> None:
     """Checks that another user's login is lent to the board's own messages alone: origin and topics are what its flash
-    says, and whoever had the board may have written them.
+    says, and a person who had the board may have written them.
 
     Raises Refused: a message has another origin than the configured device, or a topic that it does not publish to.
     """
