@@ -26,7 +26,7 @@ SMALL_TOPIC, SMALL_PAYLOAD = "telemetry/garage", b'[{"n":"adc.voltage","v":1.512
 
 
 class Bench:
-    """Measures in `folder`, which has `ca.pem`, with the broker at `port`, and at `tls_port` with TLS.
+    """Measures in `folder`, which has `ca.der`, with the broker at `port`, and at `tls_port` with TLS.
 
     Args:
         vm: the MicroPython on which times are measured.
@@ -91,7 +91,7 @@ class Bench:
 
     def _devices(self) -> dict[str, dict[str, Any]]:
         """Returns the keys in which the measured configurations differ."""
-        tls = {"kind": "tls", "server_name": "localhost", "ca": str(self._folder / "ca.pem")}
+        tls = {"kind": "tls", "server_name": "localhost", "ca": str(self._folder / "ca.der")}
         return {
             "qos 1": {"qos": 1},
             "qos 2": {"qos": 2},
