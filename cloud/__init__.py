@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cloud.queries.result import BadQuery, Result
     from cloud.queries.spark import check_reads_only, open_views, select
     from cloud.queries.views import view_names
+    from cloud.receipts.receipts import Receipts, open_receipts
+    from cloud.receipts.signing import SigningKey
     from cloud.source.source import register_source
     from cloud.spark.java import SparkMissing
     from cloud.spark.session import open_session
@@ -44,6 +46,8 @@ _HOMES = {
     "cloud.queries.result": ("BadQuery", "Result"),
     "cloud.queries.spark": ("check_reads_only", "open_views", "select"),
     "cloud.queries.views": ("view_names",),
+    "cloud.receipts.receipts": ("Receipts", "open_receipts"),
+    "cloud.receipts.signing": ("SigningKey",),
     "cloud.source.source": ("register_source",),
     "cloud.spark.java": ("SparkMissing",),
     "cloud.spark.session": ("open_session",),
@@ -80,9 +84,11 @@ __all__ = [
     "OlderTables",
     "OpenTables",
     "ProofFailed",
+    "Receipts",
     "Record",
     "Report",
     "Result",
+    "SigningKey",
     "SparkMissing",
     "Undecodable",
     "Upkeep",
@@ -97,6 +103,7 @@ __all__ = [
     "ingest",
     "land",
     "maintain",
+    "open_receipts",
     "open_session",
     "open_views",
     "read_manifest",

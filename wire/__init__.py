@@ -35,6 +35,7 @@ Other folders import only from these modules; a board loads only what it uses. `
     wire.packet_types               numbers of the control packets
     wire.primitives                 integers, strings and binary fields
     wire.properties                 MQTT 5's properties
+    wire.receipt                    what the tables have settled, told to each hop of a message's way
     wire.reserved                   the topics of what gateways tell each other, and how a stream is named
     wire.reasons                    MQTT 5's reason codes
     wire.route_numbers              the numbers that a route gives messages, and its statements of them

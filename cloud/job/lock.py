@@ -60,9 +60,10 @@ class Hold:
         self._folder = folder
         self._turn = turn
 
-    def open_tables(self, spark: "SparkSession", *, creating: bool = True) -> Tables:
+    def open_tables(self, spark: "SparkSession | None", *, creating: bool = True) -> Tables:
         """Returns the tables, all of them and of this version. Raises NewerTables, JobRunning, OSError.
 
+        spark: None for a command that needs no Spark.
         creating: makes the tables that do not exist yet. Otherwise they raise OlderTables.
         """
         tables = Tables(spark, self._folder, self._turn.number if self._turn else None)

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cloud.landing.file import Row
+from cloud.landing.file import SCHEMA, Row
+from wire.receipt import LANDED_TOPIC, RECEIPT_TOPICS
 
 ROWS_MAX = 100_000
 BYTES_MAX = 64 << 20
@@ -36,6 +38,18 @@ class Piece(NamedTuple):
     def size(self) -> int:
         """How many rows there are."""
         return 1 if isinstance(self.rows, Row) else int(self.rows.num_rows)
+
+    def without_receipts(self) -> "Piece":
+        """Returns it without receipts: what the tables tell others is no message for them, and is acknowledged only."""
+        if isinstance(self.rows, Row):
+            is_receipt = self.rows.topic == LANDED_TOPIC or self.rows.topic.startswith(RECEIPT_TOPICS)
+            return self._replace(rows=SCHEMA.empty_table(), packets=()) if is_receipt else self
+        topics = self.rows["topic"]
+        is_receipt = pc.or_(pc.equal(topics, LANDED_TOPIC), pc.starts_with(topics, RECEIPT_TOPICS))
+        if not pc.any(is_receipt).as_py():
+            return self
+        stays = pc.invert(is_receipt)
+        return self._replace(rows=self.rows.filter(stays), packets=np.asarray(self.packets)[stays.to_numpy()])
 
     @property
     def memory(self) -> int:

@@ -360,7 +360,11 @@ class Lander:
         self._hold(Piece(rows, identifiers, packets))
 
     def _hold(self, piece: Piece) -> None:
+        piece = piece.without_receipts()
         if not self._held.rows:
+            if not piece.size and self._subscriber is not None:
+                self._subscriber.acknowledge(list(piece.identifiers))
+                return
             self._first_at = time.monotonic()
         self._held.add(piece)
 

@@ -155,10 +155,22 @@ def open_table(folder: Storage) -> StoredTable:
 class Tables(TableFolder):
     """The tables, as a job changes them and Spark reads them."""
 
-    def __init__(self, spark: "SparkSession", place: Path | str | Storage, generation: int | None = None) -> None:
-        """generation: the generation of the job that writes, in an object store."""
+    def __init__(
+        self, spark: "SparkSession | None", place: Path | str | Storage, generation: int | None = None
+    ) -> None:
+        """spark: None for tables that are neither framed nor merged.
+
+        generation: the generation of the job that writes, in an object store.
+        """
         super().__init__(place, read_only=False, generation=generation)
-        self.spark = spark
+        self._spark = spark
+
+    @property
+    def spark(self) -> "SparkSession":
+        """The session that these tables were opened with. Raises ValueError without one."""
+        if self._spark is None:
+            raise ValueError(f"the tables in {self.folder} were opened without Spark")
+        return self._spark
 
     def create_missing(self) -> None:
         """Makes the tables that do not exist yet, without a row."""

@@ -98,6 +98,7 @@ uplink export        | gateway | cli.uplink.carry                        | Write
 uplink import        | gateway | cli.uplink.carry:import_file            | Store the messages of a file that was exported.
 lander run           | cloud   | cli.lander:app                          | Run a lander.
 cloud ingest         | cloud   | cli.tables.ingest:app                   | Bring new landing files into the tables.
+cloud receipts       | cloud   | cli.tables.receipts:publish             | Tell devices and gateways what the tables hold.
 cloud report         | cloud   | cli.report.command                      | Write one HTML page about the tables.
 cloud requarantine   | cloud   | cli.tables.anew:requarantine_messages   | Decode what is in quarantine again.
 cloud maintain       | cloud   | cli.tables.maintain:maintain_tables     | Keep tables and landing files small, and forget devices.

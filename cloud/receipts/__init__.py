@@ -1,0 +1,1 @@
+"""Receipts: what the tables have settled, for each hop of a message's way."""
