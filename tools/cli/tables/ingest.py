@@ -3,6 +3,7 @@
 import re
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -21,6 +22,7 @@ from cloud import (
     ingest,
     open_session,
 )
+from host.credentials import Credentials
 from tools.cli.failure import complain, fail, failing_on, say
 from tools.cli.paths import cache_directory
 from tools.cli.tables.folders import (
@@ -35,6 +37,18 @@ from tools.cli.tables.folders import (
     parse_settings,
 )
 from tools.cli.tables.interval import parse_interval, wait_s
+from tools.cli.tables.receipts import (
+    UNPUBLISHED,
+    Audience,
+    Authorities,
+    Certificate,
+    Done,
+    Key,
+    PasswordFile,
+    Signing,
+    User,
+    find_audience,
+)
 
 COMMAND = "cloud ingest"
 
@@ -54,6 +68,18 @@ def ingest_landing(
             help="Run until SIGTERM or Ctrl-C, and begin a run each INTERVAL, such as 60s or 5m.",
         ),
     ] = None,
+    receipts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="The broker to be told after each run what the tables hold, mqtt://host:port."
+        ),
+    ] = None,
+    user: User = None,
+    password_file: PasswordFile = None,
+    ca: Authorities = None,
+    certificate: Certificate = None,
+    key: Key = None,
+    signing_key: Signing = None,
     master: Master = MASTER_DEFAULT,
     conf: Settings = None,
     as_json: AsJson = False,
@@ -61,21 +87,50 @@ def ingest_landing(
     """Bring the landing files that are new since the last run into the tables, each message once."""
     landed, folder = find_folders(landing, tables)
     settings = parse_settings(conf)
+    login = Credentials(user, password_file, ca, certificate, key)
+    if receipts is None and (signing_key or login != Credentials()):
+        fail(COMMAND, "--receipts: expected the broker that the other options are for")
+    audience = find_audience(COMMAND, "--receipts", receipts, login, signing_key) if receipts else None
+    job = _Job(landed, folder, decoder or [], audience)
     if "://" not in str(landed) and not Path(landed).is_dir():
         fail(COMMAND, f"the landing folder {Path(landed).absolute()} does not exist")
     with failing_on(SparkMissing, command=COMMAND):
         open_session(cache_directory(), master=master, settings=settings, long_run=every is not None)
     if every is None:
         with failing_on(JobRunning, OSError, command=COMMAND):
-            report = _run(landed, folder, decoder or [])
+            report = job.run()
         sound = tell(COMMAND, report, sentence(report), as_json)
+        with failing_on(*UNPUBLISHED, command=COMMAND, exit_code=1):
+            _tell_published(job.publish(), as_json)
     else:
-        sound = _run_every(every, landed, folder, decoder or [], as_json)
+        sound = _run_every(every, job, as_json)
     if not sound:
         raise typer.Exit(1)
 
 
-def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decoders: list[str], as_json: bool) -> bool:
+@dataclass(frozen=True)
+class _Job:
+    """What each run works on, and who is told then."""
+
+    landing: Path | str
+    tables: Path | str
+    decoders: list[str]
+    audience: Audience | None
+
+    def run(self) -> Report:
+        """Runs the job once."""
+        with (
+            failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
+            failing_on(NewerTables, BadDecoder, command=COMMAND),
+        ):
+            return ingest(None, self.landing, self.tables, decoders=self.decoders)
+
+    def publish(self) -> Done | None:
+        """Publishes receipts of what is durable now, if there is an audience. Raises the errors of UNPUBLISHED."""
+        return self.audience and self.audience.publish(self.tables, self.landing)
+
+
+def _run_every(interval_s: float, job: _Job, as_json: bool) -> bool:
     """Runs the job again and again until a signal comes. Returns whether the last run was sound.
 
     A job runs a thousand times a day: it tells a fault once as long as it lasts, and of no run that found nothing.
@@ -87,35 +142,36 @@ def _run_every(interval_s: float, landing: Path | str, tables: Path | str, decod
     told: set[str] = set()
     while True:
         began_s = time.monotonic()
-        report = None
+        report = done = None
+        faults: dict[str, str] = {}
+        sound = False
         try:
-            report = _run(landing, tables, decoders)
+            report = job.run()
             faults = {fault: fault for fault in _faults(report)}
-        except (JobRunning, OSError) as error:
-            # At the next run the other command may be done, and a full disk or a folder that is away may be back.
-            faults = {_kind(error): str(error)}
+            done = job.publish()
+            sound = _holds(report)
+        except UNPUBLISHED as error:
+            # At the next run the other command may be done, and a full disk, a folder that is away or the broker may
+            # be back.
+            faults |= {_kind(error): str(error)}
         _complain(COMMAND, [text for fault, text in faults.items() if fault not in told])
         told = set(faults)
-        sound = report is not None and _holds(report)
         if report and (as_json or report.batches or sound is not was_sound):
             say(_counts(report, sentence(report), as_json))
+        _tell_published(done, as_json)
         was_sound = sound
         if stop.wait(wait_s(interval_s, began_s, time.monotonic())):
             return sound
 
 
+def _tell_published(done: Done | None, as_json: bool) -> None:
+    if done and done.receipts and not as_json:
+        say(done.sentence)
+
+
 def _kind(error: Exception) -> str:
     """Returns what an error has in common with the same one in the next run: its numbers and new files differ."""
     return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d+", "", str(error))
-
-
-def _run(landing: Path | str, tables: Path | str, decoders: list[str]) -> Report:
-    """Runs the job once."""
-    with (
-        failing_on(ProofFailed, LedgerLost, command=COMMAND, exit_code=1),
-        failing_on(NewerTables, BadDecoder, command=COMMAND),
-    ):
-        return ingest(None, landing, tables, decoders=decoders)
 
 
 def tell(command: str, report: Report, text: str, as_json: bool) -> bool:
