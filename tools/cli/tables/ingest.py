@@ -127,7 +127,7 @@ class _Job:
 
     def publish(self) -> Done | None:
         """Publishes receipts of what is durable now, if there is an audience. Raises the errors of UNPUBLISHED."""
-        return self.audience and self.audience.publish(self.tables, self.landing)
+        return self.audience.publish(self.tables, self.landing) if self.audience else None
 
 
 def _run_every(interval_s: float, job: _Job, as_json: bool) -> bool:
