@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from pyspark.sql import SparkSession
 
-from cloud import JobRunning, has_tables, ingest, maintain, open_session, requarantine, verify
+from cloud import JobRunning, has_tables, ingest, maintain, open_receipts, open_session, requarantine, verify
 from cloud.job import lock
 from cloud.spark.session import generated_code
 from cloud.storage.place import is_url, open_storage
@@ -29,13 +29,15 @@ from tools.cli.paths import cache_directory
 from tools.lab.torture.cloud.cutters import AnyCutter, open_cutter
 
 MONTH_S = 40 * 86_400
+RECEIPTS = "receipts.json"
+"""The file beside the decoder that has the topics and payloads of the receipts that were made last."""
 RENEW_S = 0.5
 """So often a job gives a sign in an object store: there are many signs, and some are given when it is overtaken."""
 
 
 class Order(msgspec.Struct):
     """What the driver is to do, and when it is killed: before the operation `cut` on files or at this request to an
-    object store, or after `moment` seconds.
+    object store, or after `moment` seconds. It is always killed when it has made `receipts`.
 
     with_java: whether Java dies too. tables: the tables that get a checkpoint in their log.
     wait_s: the driver begins so much later. silent_s: in an object store, for how long another job has to be silent
@@ -74,6 +76,7 @@ class Driver:
 
     def __init__(self, landing: Path | str, tables: Path | str, decoder: Path) -> None:
         self._landing, self._tables, self._decoder = landing, tables, decoder
+        self._receipts = decoder.with_name(RECEIPTS)
         self._spark: SparkSession = open_session(cache_directory())
 
     def do(self, order: Order) -> list[str]:
@@ -93,6 +96,10 @@ class Driver:
                 maintain(*places, landing_days=0)
             case "verify":
                 return [str(check) for check in verify(*places, fresh_s=1e12) if not check.holds]
+            case "receipts":
+                with open_receipts(self._tables, self._landing) as receipts:
+                    made = [*receipts.of_origins(), receipts.landed()]
+                self._receipts.write_bytes(msgspec.json.encode([[topic, text.decode()] for topic, text in made]))
             case "checkpoint":
                 self._write_checkpoints(order.tables)
             case "month":
@@ -164,6 +171,8 @@ def carry_out(driver: Driver, cutter: AnyCutter, order: Order) -> None:
         killer.daemon = True
         killer.start()
     answer = driver.attempt(order)
+    if order.do == "receipts":
+        kill()
     done.acquire()  # for ever: it is too late to kill
     answer.operations = cutter.spare()
     tell(answer)

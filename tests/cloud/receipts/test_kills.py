@@ -1,0 +1,126 @@
+"""The job is killed before any of its operations on files, and the power may go: no receipt tells what went with it."""
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cloud.receipts.settled import find_settled, read_facts
+from cloud.tables.tables import TableFolder, has_tables
+from tests.cloud.job.links import handed, handed_on, stated, without
+from tests.cloud.messages import land
+from tools.lab.torture.cloud.driver import RECEIPTS, Answer, Order
+from tools.lab.torture.cloud.messages import DECODER
+from tools.lab.torture.cloud.places import Disk
+from tools.lab.torture.cloud.worker import Worker
+from wire.receipt import LANDED_TOPIC, Settled, decode_landed, decode_receipt, origin_of_topic
+
+KILLS_LONG = int(os.environ.get("HOLDFAST_RECEIPT_KILLS", "1000"))
+OPERATIONS = 400
+"""About how many operations on files a run of the job does here."""
+Claims = dict[tuple[str, int], set[int]]
+
+
+class Site:
+    """A job on a disk, in a process of its own."""
+
+    def __init__(self, folder: Path, chance: random.Random) -> None:
+        self._chance = chance
+        self._disk = Disk(folder, chance)
+        decoder = folder / "meters.py"
+        decoder.write_text(DECODER)
+        self._receipts = folder / RECEIPTS
+        self._job = Worker("driver", "driver", [str(decoder), *self._disk.job(0)], folder)
+        self._seq = 0
+
+    def land(self) -> None:
+        """Lands a file with messages of two devices over a route, and what the route says of others."""
+        first = self._seq + 1
+        self._seq += 4
+        rows = [handed("garage", first + place, first + place, "barn") for place in range(3)]
+        rows.append(handed("attic", first, first + 3, "barn"))
+        said = stated(
+            "barn", self._seq, first, self._seq, [handed_on("garage", 3, first, first + 2)],
+            left_out=[without("attic", (first + 1, first + 3))],
+        )  # fmt: skip
+        land(self._disk.landing, [*rows, said])
+
+    def order(self, do: str, cut: int | None = None) -> Answer:
+        """Gives an order. A process that was killed may have lost what it had not synced."""
+        self._job.start(ready=True)
+        self._job.tell(msgspec.json.encode(Order(do, cut)).decode())
+        line = self._job.hear()
+        answer = msgspec.json.decode(line, type=Answer) if line else Answer(True, cut or 0)
+        if answer.was_cut:
+            list(self._disk.killed())
+        return answer
+
+    def told(self) -> tuple[Claims, int]:
+        """Makes receipts, after which the power may go. Returns what they claim, and the batch of the newest."""
+        self._receipts.write_text("[]")
+        self.order("receipts")
+        messages = json.loads(self._receipts.read_text())
+        claims: Claims = {}
+        batch = 0
+        for topic, payload in messages:
+            if topic == LANDED_TOPIC:
+                batch = decode_landed(payload.encode()).batch
+                continue
+            for one in decode_receipt(payload.encode()).epochs:
+                claims[origin_of_topic(topic), one.epoch] = numbers(one)
+        return claims, batch
+
+    def durable(self) -> tuple[Claims, int]:
+        """Returns what is settled by what the disk has, and its last batch."""
+        if not has_tables(self._disk.tables):
+            return {}, 0
+        tables = TableFolder(self._disk.tables)
+        batch = tables.last_counting()
+        found = find_settled(read_facts(tables, batch))
+        return {(origin, one.epoch): numbers(one) for origin, epochs in found for one in epochs}, batch
+
+    def close(self) -> None:
+        self._job.end()
+
+
+def numbers(one: Settled) -> set[int]:
+    return {number for first, last in [(1, one.high), *one.runs] for number in range(first, last + 1)}
+
+
+@pytest.fixture
+def site(tmp_path: Path, seed: int) -> Iterator[Site]:
+    site = Site(tmp_path, random.Random(seed))
+    yield site
+    site.close()
+
+
+def kill(site: Site, chance: random.Random, kills: int) -> int:
+    """Kills runs of the job. Returns how many messages the last receipts claim."""
+    killed = 0
+    claims: Claims = {}
+    while killed < kills:
+        site.land()
+        killed += site.order("ingest", chance.randrange(OPERATIONS)).was_cut
+        claims, batch = site.told()
+        durable, last = site.durable()
+        assert batch <= last
+        for stream, claimed in claims.items():
+            assert claimed <= durable.get(stream, set()), stream
+    return sum(map(len, claims.values()))
+
+
+def test_no_receipt_claims_what_a_killed_job_had_not_made_durable(site: Site, seed: int) -> None:
+    kill(site, random.Random(seed), 12)
+    site.order("ingest")
+    claims, batch = site.told()
+    assert claims == site.durable()[0] and claims["attic", 0xCAFE] and batch
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7200)
+def test_no_receipt_of_a_thousand_kills_claims_what_was_not_durable(site: Site, seed: int) -> None:
+    assert kill(site, random.Random(seed), KILLS_LONG)
