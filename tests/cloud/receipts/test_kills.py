@@ -13,9 +13,9 @@ from cloud.receipts.settled import find_settled, read_facts
 from cloud.tables.tables import TableFolder, has_tables
 from tests.cloud.job.links import handed, handed_on, stated, without
 from tests.cloud.messages import land
+from tools.lab.torture.cloud.cut import Undone
 from tools.lab.torture.cloud.driver import RECEIPTS, Answer, Order
 from tools.lab.torture.cloud.messages import DECODER
-from tools.lab.torture.cloud.places import Disk
 from tools.lab.torture.cloud.worker import Worker
 from wire.receipt import LANDED_TOPIC, Settled, decode_landed, decode_receipt, origin_of_topic
 
@@ -30,11 +30,12 @@ class Site:
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         self._chance = chance
-        self._disk = Disk(folder, chance)
+        self._landing, self.tables, self._left = folder / "landing", folder / "tables", folder / "left"
+        self._landing.mkdir()
         decoder = folder / "meters.py"
         decoder.write_text(DECODER)
         self._receipts = folder / RECEIPTS
-        self._job = Worker("driver", "driver", [str(decoder), *self._disk.job(0)], folder)
+        self._job = Worker("driver", "driver", [*map(str, (decoder, self._landing, self.tables, self._left))], folder)
         self._seq = 0
 
     def land(self) -> None:
@@ -47,17 +48,30 @@ class Site:
             "barn", self._seq, first, self._seq, [handed_on("garage", 3, first, first + 2)],
             left_out=[without("attic", (first + 1, first + 3))],
         )  # fmt: skip
-        land(self._disk.landing, [*rows, said])
+        land(self._landing, [*rows, said])
 
     def order(self, do: str, cut: int | None = None) -> Answer:
-        """Gives an order. A process that was killed may have lost what it had not synced."""
+        """Gives an order. When receipts are made, the power goes: what no process has synced is lost, all of it."""
         self._job.start(ready=True)
         self._job.tell(msgspec.json.encode(Order(do, cut)).decode())
         line = self._job.hear()
         answer = msgspec.json.decode(line, type=Answer) if line else Answer(True, cut or 0)
         if answer.was_cut:
-            list(self._disk.killed())
+            undone = msgspec.msgpack.decode(self._left.read_bytes(), type=Undone)
+            self._left.unlink()
+            if do == "receipts":
+                self._undo(undone)
         return answer
+
+    def _undo(self, undone: Undone) -> None:
+        for name in filter(os.path.exists, {*undone.added, *undone.content}):
+            if name in undone.added and self._chance.random() < 0.5:
+                os.remove(name)
+            else:
+                os.truncate(name, self._chance.randrange(os.path.getsize(name) + 1))
+        for name, content in undone.removed.items():
+            if os.path.isdir(os.path.dirname(name)) and not os.path.exists(name):
+                Path(name).write_bytes(content)
 
     def told(self) -> tuple[Claims, int]:
         """Makes receipts, after which the power may go. Returns what they claim, and the batch of the newest."""
@@ -76,9 +90,9 @@ class Site:
 
     def durable(self) -> tuple[Claims, int]:
         """Returns what is settled by what the disk has, and its last batch."""
-        if not has_tables(self._disk.tables):
+        if not has_tables(self.tables):
             return {}, 0
-        tables = TableFolder(self._disk.tables)
+        tables = TableFolder(self.tables)
         batch = tables.last_counting()
         found = find_settled(read_facts(tables, batch))
         return {(origin, one.epoch): numbers(one) for origin, epochs in found for one in epochs}, batch
