@@ -29,7 +29,7 @@ _BEFORE = 16
 
 
 class _Files(NamedTuple):
-    """The files of a lander: the numbers and names of those that are in the tables, and what waits, is set aside or
+    """The files of a lander: the numbers and names of files in the tables, and what waits, is set aside or
     is missing of it, by number."""
 
     taken: dict[int, list[str]]

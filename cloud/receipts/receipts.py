@@ -30,7 +30,7 @@ from wire.receipt import (
 )
 
 HEADS_FIRST = 8
-"""Of so many epochs, the newest, HIGH comes before any run of numbers beyond it."""
+"""The number of epochs, the newest, whose HIGH comes before any run of numbers beyond it."""
 
 
 class Receipts:

@@ -110,7 +110,7 @@ def ingest_landing(
 
 @dataclass(frozen=True)
 class _Job:
-    """What each run works on, and who is told then."""
+    """What each run works on, and the audience that is told then."""
 
     landing: Path | str
     tables: Path | str

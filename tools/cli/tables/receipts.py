@@ -30,7 +30,7 @@ Signing = Annotated[Path | None, typer.Option(metavar="FILE", help="The key that
 
 @dataclass(frozen=True)
 class Audience:
-    """To whom receipts go: a broker, the login there, and the key that signs them, if there is one."""
+    """A broker that receipts go to, the login there, and the key that signs them, if there is one."""
 
     server: Server
     credentials: Credentials
@@ -91,7 +91,7 @@ def publish(
         Path | None, typer.Option(metavar="FILE", help="Make a key that signs receipts, and publish nothing.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Publish all receipts, and not only those that the broker lacks.")
+        bool, typer.Option("--all", help="Publish the receipts of all origins, also what the broker has.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
