@@ -48,7 +48,7 @@ class Site:
         return int(json.loads(text)["receipts"])
 
     def retained(self, count: int) -> dict[str, MQTTMessage]:
-        """Returns so many retained messages of the broker, by topic."""
+        """Returns `count` retained messages of the broker, by topic."""
         with subscriber(self.port, "hf/receipt/#") as received:
             found = [received.get(timeout=DEADLINE_S) for _ in range(count)]
         return {one.topic: one for one in found}
