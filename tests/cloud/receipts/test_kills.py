@@ -111,7 +111,7 @@ def site(tmp_path: Path, seed: int) -> Iterator[Site]:
 
 
 def kill(site: Site, cuts: Iterator[int]) -> int:
-    """Kills runs of the job, each some operations, by `cuts`, before the end of a run like the one before. Returns how often."""
+    """Kills runs of the job, each a number of `cuts` of operations before its end. Returns how often it was killed."""
     killed = 0
     site.land()
     operations = site.order("ingest").operations
