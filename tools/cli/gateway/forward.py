@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from gateway.config.errors import read_text
 from host.errors import ConfigError
-from host.files import locked, replace_file, write_new
+from host.files import locked, read_file, replace_file
 from tools.cli.failure import fail, failing_on
 from tools.cli.gateway.arguments import ConfigFile, chosen
 from tools.cli.gateway.config import read_configuration
@@ -40,26 +41,62 @@ def forward(
     """
     path = chosen("gateway forward", config, None)
     password = _ask() if user else ""
-    secret = path.with_name(f"{name}.password")
-    lines = ["", "[[route]]", f"name = {_text(name)}", f"broker = {_text(broker)}"]
+    wanted: dict[str, str | list[str]] = {"name": name, "broker": broker}
     if user:
-        lines += [f"user = {_text(user)}", f"password_file = {_text(secret.name)}"]
+        wanted |= {"user": user, "password_file": f"{name}.password"}
     if filters:
-        lines.append(f"filters = [{', '.join(map(_text, filters))}]")
+        wanted["filters"] = filters
     with failing_on(ConfigError, OSError, command="gateway forward"), locked(path.parent):
-        text = "\n".join([read_text(path).rstrip("\n"), *lines, ""])
-        if user:
-            write_new(secret, f"{password}\n".encode(), PASSWORD_MODE)
-        try:
-            if user:
-                os.chown(secret, -1, path.stat().st_gid)
-            read_configuration(path, text)
-            replace_file(path, text.encode())
-        except (ConfigError, OSError):
-            if user:
-                secret.unlink(missing_ok=True)
-            raise
+        is_there = _forward(path, wanted, password)
+    typer.echo(f"{path}: the route {name} was there already" if is_there else f"{path}: the route {name} was added")
     _reload()
+
+
+def _forward(path: Path, wanted: dict[str, str | list[str]], password: str) -> bool:
+    """Adds a route to the configuration, and writes its password; returns whether the route was there already.
+
+    What a kill leaves at any moment is a file with the password that no route names: the same again goes on with it.
+
+    Raises ConfigError, OSError; then all is as it was.
+    """
+    text = read_text(path)
+    read_configuration(path, text)
+    routes = tomllib.loads(text).get("route", [])
+    is_there = wanted in routes
+    if not is_there and (others := [route for route in routes if route["name"] == wanted["name"]]):
+        to = others[0].get("broker", "elsewhere")
+        raise ConfigError(
+            f"{path}: there is a route {wanted['name']} already, to {to}, with other keys than these; change it there, "
+            "or give this one another name with --name"
+        )
+    secret = path.with_name(f"{wanted['name']}.password") if "user" in wanted else None
+    is_new = secret is not None and not secret.exists()
+    if secret is not None:
+        _write_password(secret, password, may_replace=is_there, group=path.stat().st_gid)
+    if is_there:
+        return True
+    try:
+        lines = ["", "[[route]]", *(f"{key} = {_toml(value)}" for key, value in wanted.items())]
+        text = "\n".join([text.rstrip("\n"), *lines, ""])
+        read_configuration(path, text)
+        replace_file(path, text.encode())
+    except (ConfigError, OSError):
+        if secret is not None and is_new:
+            secret.unlink(missing_ok=True)
+        raise
+    return False
+
+
+def _write_password(secret: Path, password: str, *, may_replace: bool, group: int) -> None:
+    """Raises ConfigError: the file is there with something else. Raises OSError."""
+    content = f"{password}\n".encode()
+    if secret.exists() and not may_replace and read_file(secret) != content:
+        raise ConfigError(
+            f"{secret}: it is there with another content, and no route has it: if a run that was cut off has left it, "
+            "delete it; or give the route another name with --name"
+        )
+    replace_file(secret, content, PASSWORD_MODE)
+    os.chown(secret, -1, group)
 
 
 def _reload() -> None:
@@ -81,6 +118,6 @@ def _ask() -> str:
     return getpass.getpass("Password at the next broker: ")
 
 
-def _text(value: str) -> str:
-    """Returns a string as TOML has it."""
+def _toml(value: str | list[str]) -> str:
+    """Returns a string, or a list of them, as TOML has it."""
     return json.dumps(value, ensure_ascii=False)
