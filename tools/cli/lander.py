@@ -9,6 +9,7 @@ import typer
 
 from cloud import LanderReplaced, LanderRunning, LandingFailed, land
 from host.files import write_no_bytecode
+from host.mounts import why_volatile
 from tools.cli.failure import fail, failing_on, say
 from tools.cli.paths import state_directory
 from tools.cli.tables.folders import LANDING_DEFAULT
@@ -51,9 +52,15 @@ def run(
     metrics_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Serve /healthz and /metrics on this port of 127.0.0.1.")
     ] = None,
+    volatile: Annotated[
+        bool, typer.Option("--volatile", help="Land in a folder that a restart empties, for trials and tests.")
+    ] = False,
 ) -> None:
     """Subscribe to a broker and write its messages into landing files, until SIGTERM or Ctrl-C."""
     write_no_bytecode()
+    place = landing or str(state_directory() / "landing")
+    if not volatile and "://" not in place and (why := why_volatile(Path(place))):
+        fail("lander run", f"{place}: on {why}. So no acknowledgement would hold; --volatile allows it")
     stop = Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
@@ -64,7 +71,7 @@ def run(
         ):
             land(
                 broker,
-                landing or state_directory() / "landing",
+                place,
                 stop,
                 name=name,
                 topic_filter=topic_filter,

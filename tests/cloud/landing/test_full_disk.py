@@ -22,7 +22,7 @@ SECOND = {SERVER_KEEP_ALIVE: 1}
 @contextmanager
 def lander(port: int, landing: Path, **environment: str) -> Iterator[Process]:
     options = {"--broker": f"mqtt://127.0.0.1:{port}", "--landing": str(landing), "--roll-seconds": "0.1"}
-    argv = [sys.executable, "-m", "tools.cli.main", "lander", "run"]
+    argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--volatile"]
     process = Process(
         "lander", [*argv, *[word for option in options.items() for word in option]], environment=environment
     )
@@ -113,7 +113,7 @@ def test_a_lander_lands_on_while_the_disk_with_its_output_is_full(landing: Path)
 
     with broker(publish, connack=SECOND) as port, open("/dev/full", "w") as full:
         options = ["--broker", f"mqtt://127.0.0.1:{port}", "--landing", str(landing), "--roll-seconds", "0.1"]
-        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", *options]
+        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--volatile", *options]
         with subprocess.Popen(argv, stdout=full) as process:
             wait_until(lambda: len(landed(landing)) == 1 or process.poll() is not None, "a message")
             process.terminate()

@@ -21,7 +21,7 @@ def test_a_lander_killed_at_random_moments_loses_no_message_and_gives_each_one_i
     dice = random.Random(seed)
     payloads = [dice.choice((b"on", b"off", b"%d" % number)) for number in range(MESSAGES)]
     with mosquitto(tmp_path) as port:
-        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--landing", str(landing)]
+        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--volatile", "--landing", str(landing)]
         argv += ["--broker", f"mqtt://127.0.0.1:{port}", "--roll-seconds", "0.1"]
         for kill in range(KILLS):
             process = Process("lander", argv)

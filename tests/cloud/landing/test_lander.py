@@ -286,7 +286,9 @@ HOLDFAST = [sys.executable, "-m", "tools.cli.main"]
 def command(port: int, landing: Path, name: str) -> Process:
     options = {"--broker": f"mqtt://127.0.0.1:{port}", "--landing": str(landing), "--name": name}
     options |= {"--filter": f"{name}/#", "--group": name, "--roll-seconds": "3600"}
-    return Process("lander", [*HOLDFAST, "lander", "run", *[word for option in options.items() for word in option]])
+    return Process(
+        "lander", [*HOLDFAST, "lander", "run", "--volatile", *[word for option in options.items() for word in option]]
+    )
 
 
 def stop(process: Process, number: signal.Signals = signal.SIGTERM) -> None:
@@ -362,10 +364,19 @@ def test_bad_argument_is_named_before_anything_is_made(tmp_path: Path, change: d
 def test_what_keeps_a_lander_from_starting_is_named_and_says_whether_a_restart_may_help(
     landing: Path, arguments: list[str], said: str, code: int
 ) -> None:
-    argv = [*HOLDFAST, "lander", "run", "--landing", str(landing), *arguments]
+    argv = [*HOLDFAST, "lander", "run", "--volatile", "--landing", str(landing), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
     assert (done.returncode, done.stderr.count("\n")) == (code, 1)
     assert said in done.stderr and "hunter2" not in done.stderr
+
+
+def test_a_folder_in_memory_is_refused_unless_it_may_be_lost() -> None:
+    folder = f"/dev/shm/holdfast-no-landing-{os.getpid()}"
+    argv = [*HOLDFAST, "lander", "run", "--landing", folder, "--broker", "mqtt://127.0.0.1:1"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 2
+    assert f"{folder}: on tmpfs: it is in memory" in done.stderr and "--volatile allows it" in done.stderr
+    assert not os.path.exists(folder)
 
 
 def test_last_landing_that_fails_is_raised_and_frees_the_name(

@@ -77,7 +77,7 @@ def test_a_message_keeps_its_identity_if_the_lander_is_killed_before_the_broker_
 
     with broker(wait_for_the_kill, send_again) as port:
         options = {"--broker": f"mqtt://127.0.0.1:{port}", "--landing": str(landing), "--roll-seconds": "0.1"}
-        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run"]
+        argv = [sys.executable, "-m", "tools.cli.main", "lander", "run", "--volatile"]
         process = Process("lander", [*argv, *[word for option in options.items() for word in option]])
         process.start()
         process.says("landed")

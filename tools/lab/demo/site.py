@@ -104,7 +104,7 @@ class Site:
 
     def _lander_command(self) -> list[str]:
         return holdfast(
-            "lander", "run",
+            "lander", "run", "--volatile",
             "--name", self._lander,
             "--broker", self.central.url,
             "--filter", f"{self.topic_root}/#",

@@ -37,7 +37,7 @@ def _measure(packets: bytes, acknowledgements: int, messages: int, rounds: int) 
     """Returns how many messages a lander lands in a second of its processor time, and the bytes of each."""
     with TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
         broker = f"mqtt://127.0.0.1:{listener.getsockname()[1]}"
-        argv = holdfast("lander", "run", "--broker", broker, "--landing", folder, "--roll-seconds", "0.5")
+        argv = holdfast("lander", "run", "--volatile", "--broker", broker, "--landing", folder, "--roll-seconds", "0.5")
         process = Process("a lander", argv)
         process.start()
         try:

@@ -82,7 +82,7 @@ def lander(
     folder: Path, broker: Server, topic_filter: str, landing: Path
 ) -> contextlib.AbstractContextManager[Process]:
     """A lander that writes what comes from a broker to landing files. Raises BenchUnavailable."""
-    argv = holdfast("lander", "run", "--name", "bench", "--group", "bench", "--filter", topic_filter)
+    argv = holdfast("lander", "run", "--volatile", "--name", "bench", "--group", "bench", "--filter", topic_filter)
     argv += ["--broker", f"mqtt://127.0.0.1:{broker.port}", "--landing", str(landing), "--roll-seconds", "1"]
     return _running(Process("a lander", [*_on(GENERATOR_CORE), *argv], folder / "lander-output", ready="subscribed"))
 

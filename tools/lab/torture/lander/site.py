@@ -52,7 +52,9 @@ class LandingSite(Site):
         self.broker = Mosquitto(folder / "mosquitto", _settings(inflight))
         self.near = NetworkLink("127.0.0.1", self.broker.port)
         self.far = NetworkLink("127.0.0.1", self.broker.port)
-        argv = holdfast("lander", "run", "--name", LANDER, "--group", GROUP, "--landing", str(self.landing))
+        argv = holdfast(
+            "lander", "run", "--volatile", "--name", LANDER, "--group", GROUP, "--landing", str(self.landing)
+        )
         argv += ["--broker", f"mqtt://127.0.0.1:{self.far.port}", "--roll-seconds", str(ROLL_S)]
         self.lander = Process("lander", argv, folder / "lander.log")
         share = messages // PUBLISHERS

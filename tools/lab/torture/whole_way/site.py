@@ -168,7 +168,7 @@ class WholeWay(Site):
 
     def _lander_arguments(self, name: str) -> list[str]:
         return [
-            "lander", "run",
+            "lander", "run", "--volatile",
             "--name", name,
             "--group", "landers",
             "--broker", f"mqtt://127.0.0.1:{self.links[name].port}",
