@@ -1,11 +1,13 @@
 """All listeners of a gateway."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gateway.config.schema import GatewayConfig, ListenerConfig, SerialConfig, TcpConfig, UnixConfig, allows_anonymous
 from gateway.errors import ListenError
 from gateway.listeners.connection_limits import FILES_LEAST, ConnectionLimits, files_allowed
+from gateway.listeners.newest_lists import NewestLists
 from gateway.listeners.sockets import TcpListener, UnixListener
 from gateway.listeners.stream import CLOSE_GRACE_S
 from gateway.port import Port
@@ -33,6 +35,7 @@ class Listeners:
     def __init__(self, config: GatewayConfig, connect: Callable[[Port, str], None]) -> None:
         self._connect = connect
         self._limits = ConnectionLimits(config.limits)
+        self._newest = NewestLists(Path(config.store.path))
         self._configs = config.listener
         self.all: list[Listener] = [self._make(one, allows_anonymous(config, one)) for one in config.listener]
 
@@ -99,7 +102,7 @@ class Listeners:
 
             return SerialListener(config, anonymous=anonymous, connect=connect)
         if isinstance(config, TcpConfig):
-            return TcpListener(config, anonymous=anonymous, limits=self._limits, connect=connect)
+            return TcpListener(config, anonymous=anonymous, limits=self._limits, connect=connect, newest=self._newest)
         if isinstance(config, UnixConfig):
             return UnixListener(config, anonymous=anonymous, limits=self._limits, connect=connect)
         from gateway.listeners.websocket import WebSocketListener  # its libraries take 15 MB of memory
@@ -109,6 +112,7 @@ class Listeners:
             anonymous=anonymous,
             limits=self._limits,
             connect=connect,
+            newest=self._newest,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gateway.config.schema import TcpConfig, UnixConfig
 from gateway.listeners.accept import Acceptor, listen_tcp, listen_unix
 from gateway.listeners.connection_limits import ConnectionLimits
+from gateway.listeners.newest_lists import NewestLists
 from gateway.listeners.proxies import Proxies
 from gateway.listeners.stream import StreamPort
 from gateway.listeners.tls import Tls, Visitors
@@ -33,10 +34,11 @@ class TcpListener:
         anonymous: bool,
         limits: ConnectionLimits,
         connect: Callable[[Port], None],
+        newest: NewestLists | None = None,
     ) -> None:
         self.port = config.port
         self._host = config.host
-        self.tls = tls = Tls(config.tls) if config.tls else None
+        self.tls = tls = Tls(config.tls, newest) if config.tls else None
         identify = Visitors(tls, anonymous, config.realtime).identify
         proxies = Proxies(config.proxy_from)
         self._acceptor = Acceptor(limits, tls, lambda accepted: StreamPort(accepted, identify, connect), proxies)

@@ -11,6 +11,7 @@ from typing import Any
 from gateway.auth.accounts import NAME_SIZE_MAX, RESERVED_NAMES
 from gateway.config.schema import TlsConfig
 from gateway.listeners.connection_limits import AcceptedConnection
+from gateway.listeners.newest_lists import NewestLists
 from gateway.log_fields import about
 from gateway.port import Visitor, host_of, never
 from host.der import RevocationList, certificate_of
@@ -45,6 +46,7 @@ class Tls:
 
     Args:
         config: its files.
+        newest: keeps which revocation lists are in use, if it is to be known at the next start.
 
     Raises:
         ConfigError: a file cannot be used; the text names it.
@@ -52,8 +54,9 @@ class Tls:
     ``validities`` are those of its certificate, and of its lists of revoked ones.
     """
 
-    def __init__(self, config: TlsConfig) -> None:
+    def __init__(self, config: TlsConfig, newest: NewestLists | None = None) -> None:
         self._config = config
+        self._newest = newest
         self._lists: list[RevocationList] = []
         self.reload()
 
@@ -70,6 +73,8 @@ class Tls:
             _check_numbers(self._config.client_crl, lists, self._lists)
             dated = dated + validities_of(self._config.client_crl, lists)
         self.context, self._lists, self.validities = context, lists, dated
+        if self._newest is not None and lists:
+            self._newest.note(lists)
 
     def watched(self, certificate: bytes | None) -> Callable[[], bool]:
         """Returns what says whether a client's certificate, in DER, is on a list that is in use at that moment.
@@ -160,8 +165,7 @@ def _check_numbers(path: str, lists: list[RevocationList], before: list[Revocati
             raise ConfigError(
                 f"{path}: a revocation list of the number {one.number}, and the one in use has the number "
                 f"{in_use.number}; certificates on that one alone: {len(in_use.serials - one.serials)}. Are the "
-                "authority's files from an old backup? Revoke those certificates again; a restart takes the list as "
-                "it is"
+                "authority's files from an old backup? Revoke those certificates again"
             )
 
 

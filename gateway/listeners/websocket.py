@@ -13,6 +13,7 @@ from gateway.config.schema import WebSocketConfig
 from gateway.listeners.accept import describe_client, is_own_name, listen_tcp
 from gateway.listeners.connection_limits import AcceptedConnection, ConnectionLimits
 from gateway.listeners.http import HttpConnection, HttpServer
+from gateway.listeners.newest_lists import NewestLists
 from gateway.listeners.proxies import Proxies, forwarded_for
 from gateway.listeners.stream import CLOSE_GRACE_S, RECEIVED_MAX
 from gateway.listeners.tls import Tls, Visitors
@@ -50,11 +51,12 @@ class WebSocketListener:
         anonymous: bool,
         limits: ConnectionLimits,
         connect: Callable[[Port], None],
+        newest: NewestLists | None = None,
     ) -> None:
         self.port = config.port
         self._config = config
         self._connect = connect
-        self.tls = tls = Tls(config.tls) if config.tls else None
+        self.tls = tls = Tls(config.tls, newest) if config.tls else None
         self._visitors = Visitors(tls, anonymous, config.realtime)
         self._server = HttpServer(limits, tls, self._answer, Proxies(config.proxy_from), CLOSE_GRACE_S)
         self._forwarders = Proxies(config.forwarded_from)

@@ -35,6 +35,7 @@ from gateway.config.schema import (
 )
 from gateway.config.streams import FOLDER
 from gateway.listeners.accept import why_no_address, why_no_socket
+from gateway.listeners.newest_lists import NewestLists
 from gateway.listeners.tls import load_files
 from gateway.store import why_unusable
 from host.errors import ConfigError
@@ -128,7 +129,9 @@ def _check_files(source: ConfigSource, draft: Draft) -> None:
     for key, tls in tls_tables(draft):
         if unreadable.isdisjoint(f"{key}.{file}" for file in TLS_FILES):
             try:
-                load_files(tls)
+                _, lists = load_files(tls)
+                if tls.client_crl is not None and config.store.path:
+                    NewestLists(Path(config.store.path)).check(tls.client_crl, lists)
             except ConfigError as error:
                 source.add(key, str(error), may_pass=error.may_pass)
 

@@ -14,10 +14,21 @@ from tools.cli.site.authority import Authority, RevokedList, common_name, read_c
 from tools.cli.site.errors import SiteError
 from tools.cli.site.given import CERTIFICATE_FILE, PASSWORD_FILE
 from tools.cli.site.keys import Key, is_encrypted, read_key
-from tools.cli.site.ledger import CERTIFICATE, ENDING, GATEWAY, GIVEN, PASSWORD, REVOKED, Kind, Line, SiteLedger
+from tools.cli.site.ledger import (
+    CERTIFICATE,
+    ENDING,
+    GATEWAY,
+    GIVEN,
+    PASSWORD,
+    REPLACED,
+    REVOKED,
+    Kind,
+    Line,
+    SiteLedger,
+)
 from tools.cli.site.making import is_name
 from tools.cli.site.places import PUBLIC_MODE, Places, remove_whole
-from tools.cli.site.rules import without_block
+from tools.cli.site.rules import own_rules, without_block
 from tools.cli.utc import moment_of
 
 
@@ -97,6 +108,11 @@ class Change:
             text = read_file(self.places.access).decode()
             if (without := without_block(text, name, self.places.access)) != text:
                 replace_file(self.places.access, without.encode(), PUBLIC_MODE)
+        for number, rule in own_rules(without, name):
+            self.notes.append(
+                f"{self.places.access}:{number}: a rule of your own for {name} stays: {rule!r}. Delete it, unless "
+                f"{name} is to have it when it is given anew"
+            )
 
     def put_right(self) -> None:
         """Brings the ledger up to what is in the folder: it may be from a backup that is older than what was given
@@ -111,7 +127,7 @@ class Change:
         ended = {
             key: replace(line, state=ENDING, ended_ms=int(listed[int(line.serial, 16)].timestamp() * 1000))
             for key, line in self.ledger.lines.items()
-            if line.is_open and line.serial and int(line.serial, 16) in listed
+            if line.is_valid and line.serial and int(line.serial, 16) in listed
         }
         if ended:
             self.ledger.change(ended)
@@ -129,7 +145,9 @@ class Change:
             self.notes.append(f"{folder}: a certificate that is not of this site, or not of this name; move it away")
             return
         older = self.ledger.open_line(folder.name)
-        if older is not None:  # a name is given again only after its earlier certificate was revoked
+        if older is not None and older[1].serial:  # it was renewed, or revoked: then the revocation list says so
+            self.ledger.change({older[0]: replace(older[1], state=REPLACED)})
+        elif older is not None:
             self.ledger.change({older[0]: replace(older[1], state=ENDING, ended_ms=now_ms())})
         kind: Kind = GATEWAY if folder.parent == self.places.gateways else CERTIFICATE
         made_ms = int((folder / CERTIFICATE_FILE).stat().st_mtime * 1000)

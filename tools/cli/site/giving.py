@@ -11,13 +11,13 @@ from gateway.auth.accounts import load_accounts, make_account, save_account
 from gateway.auth.scram import ITERATIONS_MIN
 from host.files import locked, read_file, read_password, replace_file
 from tools.cli.site.authority import is_host, new_serial
-from tools.cli.site.change import Change, now_ms
+from tools.cli.site.change import Change, now_ms, serial_in
 from tools.cli.site.errors import NameTaken, SiteError
 from tools.cli.site.given import CERTIFICATE_FILE, KEY_FILE, PASSWORD_FILE
 from tools.cli.site.keys import key_pem, new_key
-from tools.cli.site.ledger import BEGUN, CERTIFICATE, GATEWAY, GIVEN, PASSWORD, Kind, Line, Lines
+from tools.cli.site.ledger import BEGUN, CERTIFICATE, GATEWAY, GIVEN, PASSWORD, REPLACED, Kind, Line, Lines
 from tools.cli.site.making import check_name
-from tools.cli.site.places import PUBLIC_MODE, make_whole
+from tools.cli.site.places import PUBLIC_MODE, make_whole, remove_whole
 from tools.cli.site.rules import Rights, block_of, names_in, with_blocks
 from tools.cli.utc import moment_of
 
@@ -67,6 +67,30 @@ def give_all(change: Change, wishes: Sequence[Wish]) -> list[Line]:
     return list(done.values())
 
 
+def renew(change: Change, name: str, days: int) -> Line:
+    """Gives a device a new key and certificate in place of those it has, which stay valid until they are revoked.
+
+    Its access rules stay. Raises HostError, OSError: the next call goes on with what had begun.
+    """
+    change.authority.check_clock(datetime.now(UTC))
+    change.key.load()
+    lines = {key: line for key, line in change.ledger.valid_lines(name).items() if line.kind == CERTIFICATE}
+    given = {key: line for key, line in lines.items() if line.state == GIVEN}
+    if not given:
+        raise SiteError(f"{name!r} has no certificate of this site to renew; `holdfast site list` shows what was given")
+    begun = {key: line for key, line in lines.items() if line.state == BEGUN} or change.ledger.add(
+        [_new_line(change, Wish(name, holder=next(reversed(given.values())).holder, days=days))]
+    )
+    ((key, line),) = begun.items()
+    folder = change.places.of(line)
+    if serial_in(folder) != line.serial:
+        remove_whole(folder)
+        make_whole(folder, _certificate(change, Wish(name), line))
+    done = replace(line, state=GIVEN)
+    change.ledger.change({key: done} | {old: replace(one, state=REPLACED) for old, one in given.items()})
+    return done
+
+
 def _check(change: Change, wishes: Sequence[Wish]) -> None:
     """Raises SiteError for the first name that cannot be given, and if there is a time for no certificate."""
     rules = names_in(read_file(change.places.access).decode())
@@ -108,17 +132,17 @@ def _check_again(wish: Wish, line: Line) -> None:
 
 def _begin(change: Change, wishes: Sequence[Wish]) -> Lines:
     """Returns the line of each wish, with its key in the ledger; it says ``begun`` there."""
-    now = datetime.now(UTC)
-    new = []
-    for wish in wishes:
-        if change.ledger.open_line(wish.name) is None:
-            is_dated = wish.kind != PASSWORD
-            ends_ms = int(change.authority.end_of(wish.days, now).timestamp() * 1000) if is_dated else 0
-            serial = f"{new_serial():x}" if is_dated else ""
-            new.append(Line(wish.name, wish.kind, BEGUN, now_ms(), ends_ms, serial=serial, holder=wish.holder))
-    change.ledger.add(new)
+    change.ledger.add([_new_line(change, wish) for wish in wishes if change.ledger.open_line(wish.name) is None])
     found = [change.ledger.open_line(wish.name) for wish in wishes]
     return dict(one for one in found if one is not None)
+
+
+def _new_line(change: Change, wish: Wish) -> Line:
+    is_dated = wish.kind != PASSWORD
+    ends = change.authority.end_of(wish.days, datetime.now(UTC))
+    ends_ms = int(ends.timestamp() * 1000) if is_dated else 0
+    serial = f"{new_serial():x}" if is_dated else ""
+    return Line(wish.name, wish.kind, BEGUN, now_ms(), ends_ms, serial=serial, holder=wish.holder)
 
 
 def _password() -> dict[str, bytes]:

@@ -1,12 +1,15 @@
 """The ledger of a site: a line for each thing that was given, in the order of giving. It holds no secret.
 
 A line is there before its key is, and it says ``begun`` until all is there: keys, certificate, account and rules. So
-no key is without a line, and no line claims what is not there. What ends is ``ending`` until nothing of it is left.
+no key is without a line, and no line claims what is not there. A certificate that another one takes the place of is
+``replaced`` and valid until it is revoked. What ends is ``ending`` until nothing of it is left.
 """
 
 import os
 import re
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,7 @@ FILE, TABLE = "ledger.sqlite", "given"
 BOARD = re.compile(r"(?:^|; )board (\S+)$")  # at the end of a holder
 BEGUN: Final = "begun"
 GIVEN: Final = "given"
+REPLACED: Final = "replaced"
 ENDING: Final = "ending"
 REVOKED: Final = "revoked"
 CERTIFICATE: Final = "certificate"
@@ -29,7 +33,7 @@ PASSWORD: Final = "password"
 GATEWAY: Final = "gateway"
 
 Kind = Literal["certificate", "password", "gateway"]
-State = Literal["begun", "given", "ending", "revoked"]
+State = Literal["begun", "given", "replaced", "ending", "revoked"]
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -53,6 +57,11 @@ class Line(msgspec.Struct, frozen=True):
     def is_open(self) -> bool:
         """Whether it is given, or half given: its name is taken."""
         return self.state in (BEGUN, GIVEN)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether it is given, half given, or replaced and not revoked yet."""
+        return self.is_open or self.state == REPLACED
 
     @property
     def board(self) -> str:
@@ -100,6 +109,10 @@ class SiteLedger:
         """Returns what a name has now, with its key; None if it has nothing."""
         return next(((key, line) for key, line in self.lines.items() if line.name == name and line.is_open), None)
 
+    def valid_lines(self, name: str) -> Lines:
+        """Returns all that a name has, replaced certificates too."""
+        return {key: line for key, line in self.lines.items() if line.name == name and line.is_valid}
+
     def close(self) -> None:
         self._shelf.close()
 
@@ -114,11 +127,23 @@ def read_lines(folder: Path) -> Lines:
     """Returns the lines of a ledger without writing. Raises SiteError: there is none, or it is damaged."""
     if not (folder / FILE).is_file():
         raise SiteError(f"{folder / FILE}: the ledger is not there; restore it from a backup, also from an old one")
-    with _naming(folder):
-        entries = shelf.read(folder / FILE, TABLE, Line)
+    with _naming(folder), _readable(folder) as readable:
+        entries = shelf.read(readable / FILE, TABLE, Line)
     if damaged := [entry.key for entry in entries if entry.value is None]:
         raise SiteError(f"{folder / FILE}: {len(damaged)} of its lines are damaged; restore it from a backup")
     return {entry.key: entry.value for entry in sorted(entries, key=lambda one: one.key) if entry.value is not None}
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[Path]:
+    """Yields a folder with the ledger that SQLite can read: it writes beside a file, and a disk may be read-only."""
+    if os.access(folder, os.W_OK):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as copy:
+        for file in (path for path in folder.glob(f"{FILE}*") if not path.name.endswith("-shm")):
+            shutil.copyfile(file, Path(copy, file.name))
+        yield Path(copy)
 
 
 @contextmanager

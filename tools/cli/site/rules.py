@@ -1,5 +1,6 @@
 """The access rules of a site's devices: a block of lines for each device, in a file that an operator may add to."""
 
+import contextlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -77,6 +78,19 @@ def without_block(text: str, name: str, path: Path) -> str:
         del whole[block], lines[block]
     text = "\n".join(whole)
     return text if not text or text.endswith("\n") else text + "\n"
+
+
+def own_rules(text: str, name: str) -> list[tuple[int, str]]:
+    """Returns the lines outside of all blocks that have a rule for a name, with their numbers: an owner wrote them."""
+    found, is_block = [], False
+    for number, line in enumerate(_lines(text), 1):
+        if line.startswith((BEGINS, ENDS)):
+            is_block = line.startswith(BEGINS)
+        elif not is_block and name in line and not line.lstrip().startswith("#"):
+            with contextlib.suppress(ValueError):  # a line that is no rule allows nothing
+                if shlex.split(line)[1:2] == [name]:
+                    found.append((number, line.strip()))
+    return found
 
 
 def _lines(text: str) -> list[str]:

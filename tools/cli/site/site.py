@@ -15,8 +15,8 @@ from tools.cli.site.authority import Authority, common_name, read_certificate
 from tools.cli.site.change import Change, SiteKey, changing, now_ms
 from tools.cli.site.errors import NameTaken, SiteError
 from tools.cli.site.given import Given
-from tools.cli.site.giving import Wish, give_all
-from tools.cli.site.ledger import CERTIFICATE, ENDING, GIVEN, PASSWORD, Kind, Line, Lines, read_lines
+from tools.cli.site.giving import DAYS, Wish, give_all, renew
+from tools.cli.site.ledger import CERTIFICATE, ENDING, GIVEN, PASSWORD, REPLACED, Kind, Line, Lines, read_lines
 from tools.cli.site.places import Places
 from tools.cli.site.rules import Rights, names_in
 
@@ -81,6 +81,15 @@ class Site:
         with self._changing() as change:
             return [self._given(line) for line in give_all(change, wishes)]
 
+    def renew(self, names: Sequence[str], days: int = DAYS) -> list[Given]:
+        """Gives devices a new key and certificate each; the former ones are valid until `revoke_former` ends them.
+
+        Raises:
+            HostError, OSError: one cannot be renewed. The next call goes on with what had begun.
+        """
+        with self._changing() as change:
+            return [self._given(renew(change, name, days)) for name in dict.fromkeys(names)]
+
     def find(self, name: str) -> Given | None:
         """Returns what a name was given and has still; None if that is nothing.
 
@@ -133,19 +142,31 @@ class Site:
             HostError, OSError: it cannot be written. The next change goes on with what had begun.
         """
         with self._changing() as change:
-            found = {name: change.ledger.open_line(name) for name in dict.fromkeys(names)}
+            found = {name: change.ledger.valid_lines(name) for name in dict.fromkeys(names)}
             rules = names_in(read_file(self.places.access).decode())
-            if missing := [name for name, line in found.items() if line is None and name not in rules]:
+            if missing := [name for name, lines in found.items() if not lines and name not in rules]:
                 raise SiteError(f"{missing[0]!r} has nothing of this site; `holdfast site list` shows what was given")
-            if any(line is not None and line[1].serial for line in found.values()):
+            if any(line.serial for lines in found.values() for line in lines.values()):
                 change.key.load()
-            for name in (name for name, line in found.items() if line is None):
+            for name in (name for name, lines in found.items() if not lines):
                 change.notes.append(
                     f"{name} had access rules, and no line in the ledger. If it has a certificate, revoke that too: "
                     "`holdfast site revoke --certificate FILE`"
                 )
                 change.ledger.add([Line(name, PASSWORD, ENDING, now_ms(), ended_ms=now_ms())])
-            return self._end(change, dict(line for line in found.values() if line is not None))
+            return self._end(change, {key: line for lines in found.values() for key, line in lines.items()})
+
+    def revoke_former(self, names: Sequence[str]) -> list[Line]:
+        """Ends certificates that others have taken the place of; what the names have now stays. Raises as `revoke`."""
+        with self._changing() as change:
+            change.key.load()
+            lines: Lines = {}
+            for name in dict.fromkeys(names):
+                former = {key: line for key, line in change.ledger.valid_lines(name).items() if line.state == REPLACED}
+                if not former:
+                    raise SiteError(f"{name!r} has no certificate that another one has taken the place of")
+                lines |= former
+            return self._end(change, lines)
 
     def revoke_certificate(self, pem: bytes, file: str) -> list[Line]:
         """Revokes a certificate of this site that the ledger may not know; ``file`` names it in an error.
@@ -172,7 +193,7 @@ class Site:
 
     def _end(self, change: Change, lines: Lines) -> list[Line]:
         """Ends lines that have not ended yet; returns them as they are then, with lines that had begun to end."""
-        ended = {key: replace(one, state=ENDING, ended_ms=now_ms()) for key, one in lines.items() if one.is_open}
+        ended = {key: replace(one, state=ENDING, ended_ms=now_ms()) for key, one in lines.items() if one.is_valid}
         change.ledger.change(ended)
         change.finish_endings()
         return [change.ledger.lines[key] for key in lines]

@@ -5,6 +5,8 @@ the firmware on MicroPython.
 import re
 import shutil
 import ssl
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 
 from tests.device.firmware import ORIGIN, Firmware, eventually
+from tests.tools.cli.gateway.running import HOLDFAST, LONG_S
 from tests.tools.cli.site.at_gateway import SiteGateway, publish_as
 from tools.cli.site.giving import Wish
 from tools.cli.site.ledger import PASSWORD
@@ -89,6 +92,25 @@ def test_a_site_from_an_old_backup_lets_in_no_client_that_was_revoked(tmp_path: 
         assert publish_as(attic, gateway)
         assert publish_as(barn, gateway) == ""
         assert gateway.get("/healthz") == (200, "ok\n")
+
+
+def test_a_gateway_takes_both_certificates_of_a_renewal_and_at_its_next_start_no_older_list(tmp_path: Path) -> None:
+    gateway = SiteGateway(tmp_path)
+    first = gateway.site.give("attic")
+    kept = tmp_path / "kept"
+    shutil.copytree(first.folder, kept)
+    (second,) = gateway.site.renew(["attic"])
+    former = replace(first, folder=kept)
+    old = gateway.site.places.revoked.read_bytes()
+    with gateway.serving():
+        assert (publish_as(former, gateway), publish_as(second, gateway)) == ("", "")
+        gateway.site.revoke_former(["attic"])
+        gateway.read_again()
+        assert publish_as(former, gateway) and publish_as(second, gateway) == ""
+    gateway.site.places.revoked.write_bytes(old)
+    argv = [*HOLDFAST, "gateway", "run", str(gateway.path)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert done.returncode == 2 and "an older list would let in clients" in done.stderr + done.stdout
 
 
 def test_a_certificate_of_a_device_is_no_gateways_and_a_gateways_no_devices(tmp_path: Path) -> None:

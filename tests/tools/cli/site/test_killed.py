@@ -16,7 +16,7 @@ from tools.cli.site.site import Site
 
 STEP = 41  # lines of code from one kill to the next; a prime, so that it meets each line of a loop
 
-TASKS = ["init", "give", "give_account", "revoke"]
+TASKS = ["init", "give", "give_account", "revoke", "renew"]
 
 
 def run(folder: Path, task: str, step: int) -> None:
@@ -24,6 +24,8 @@ def run(folder: Path, task: str, step: int) -> None:
         make_site(folder, "hill")
         if task == "revoke":
             Site.open(folder).give_all([Wish("old"), Wish("older", PASSWORD)])
+        if task == "renew":
+            Site.open(folder).give("old")
     argv = [sys.executable, "-m", "tests.tools.cli.site.killed", str(folder), task, str(step), str(step // 2)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

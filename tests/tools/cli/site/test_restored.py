@@ -135,3 +135,11 @@ def test_a_damaged_ledger_is_refused(site: Site) -> None:
     path.write_bytes(b"no database, and long enough to be looked at as one" * 100)
     with pytest.raises(SiteError, match=r"ledger.sqlite: file is not a database"):
         site.lines()
+
+
+def test_a_certificate_that_was_renewed_stays_valid_under_an_old_ledger(site: Site) -> None:
+    first = site.give("attic")
+    with_old_ledger(site, lambda: site.renew(["attic"]))
+    site.give("next")
+    assert states(site)[:2] == [("attic", "replaced"), ("attic", "given")]
+    assert first.line.serial not in serials_on_list(site)

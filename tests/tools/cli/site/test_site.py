@@ -2,6 +2,8 @@
 
 import json
 import ssl
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +16,9 @@ from device.config import load
 from gateway.auth.accounts import is_password, load_accounts, make_account, save_account
 from gateway.auth.permissions import Access
 from host.errors import ConfigError, HostError
+from tests.house.repository import ROOT
 from tools.cli.site.authority import Authority, new_serial
+from tools.cli.site.commands.looking import listed
 from tools.cli.site.errors import NameTaken, SiteError
 from tools.cli.site.giving import Wish
 from tools.cli.site.keys import key_pem, new_key
@@ -269,3 +273,63 @@ def test_of_two_that_ask_for_one_name_at_once_one_gets_it(site: Site) -> None:
         serials = [one for one in threads.map(ask, names * 2) if one is not None]
     assert sorted(serials) == sorted(line.serial for line in site.lines().values())
     assert sorted(line.name for line in site.lines().values()) == names
+
+
+def listed_serials(site: Site) -> set[str]:
+    return {f"{one.serial_number:x}" for one in x509.load_pem_x509_crl(site.places.revoked.read_bytes())}
+
+
+def test_a_renewed_certificate_is_valid_beside_the_former_one_until_that_is_revoked(site: Site) -> None:
+    first = site.give("attic", holder="board 24:6f")
+    key = first.key.read_bytes()
+    access = site.places.access.read_text()
+    (second,) = site.renew(["attic"], days=30)
+    assert second.line.holder == "board 24:6f" and second.line.serial != first.line.serial
+    assert f"{certificate_in(second.certificate).serial_number:x}" == second.line.serial
+    assert second.key.read_bytes() != key and listed_serials(site) == set()
+    assert site.places.access.read_text() == access
+    assert [(one.line.state, one.has_files) for one in listed(site)] == [("replaced", False), ("given", True)]
+    assert "--former" in listed(site)[0].problems[0]
+
+    (ended,) = site.revoke_former(["attic"])
+    assert ended.serial == first.line.serial and listed_serials(site) == {first.line.serial}
+    assert site.find("attic") is not None and site.places.access.read_text() == access
+    with pytest.raises(SiteError, match="taken the place of"):
+        site.revoke_former(["attic"])
+
+
+def test_the_end_of_a_name_ends_its_former_certificates_too(site: Site) -> None:
+    first = site.give("attic")
+    second, third = site.renew(["attic"])[0], site.renew(["attic"])[0]
+    site.revoke(["attic"])
+    assert listed_serials(site) == {one.line.serial for one in (first, second, third)}
+    assert site.find("attic") is None
+
+
+def test_what_has_no_certificate_is_not_renewed(site: Site) -> None:
+    site.give("barn", PASSWORD)
+    for name in ("barn", "unknown"):
+        with pytest.raises(SiteError, match="no certificate of this site to renew"):
+            site.renew([name])
+
+
+def test_rules_of_the_owner_that_outlive_a_device_are_named_with_file_and_line(site: Site) -> None:
+    site.give("attic")
+    before = site.places.access.read_text()
+    own = "allow attic publish site/door\n# allow attic publish no/rule\nallow attic-2 publish x\n"
+    site.places.access.write_text(own + before)
+    site.revoke(["attic"])
+    (note,) = site.notes
+    assert note.startswith(f"{site.places.access}:1: a rule of your own for attic stays")
+    assert site.places.access.read_text().startswith(own)
+
+
+def test_the_ledger_is_read_from_a_disk_that_cannot_be_written(site: Site, tmp_path: Path) -> None:
+    site.give("attic")
+    command = f'mount --bind {tmp_path} {tmp_path} && mount -o remount,ro,bind {tmp_path} && exec "$@"'
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-ec", command, "sh"]
+    argv += [sys.executable, "-m", "tools.cli.main", "site", "list", "--site", str(site.places.folder)]
+    done = subprocess.run(argv, capture_output=True, text=True, cwd=ROOT, check=False)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip("this user may make no namespace with a read-only disk")
+    assert done.returncode == 0 and "attic" in done.stdout, done.stderr

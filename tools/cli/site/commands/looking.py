@@ -7,7 +7,7 @@ from typing import NamedTuple
 from gateway.auth.accounts import load_accounts
 from host.files import read_file
 from tools.cli.site.change import now_ms, revoked_in
-from tools.cli.site.ledger import BEGUN, ENDING, GATEWAY, GIVEN, PASSWORD, REVOKED, Line
+from tools.cli.site.ledger import BEGUN, ENDING, GATEWAY, GIVEN, PASSWORD, REPLACED, REVOKED, Line
 from tools.cli.site.rules import names_in
 from tools.cli.site.site import Site
 
@@ -39,6 +39,8 @@ def listed(site: Site, time_ms: int | None = None) -> list[Listed]:
         is_listed = bool(line.serial) and int(line.serial, 16) in revoked
         if line.state == REVOKED and line.serial and not is_listed:
             yield "its certificate is not on the revocation list: the next change brings it there"
+        if line.state == REPLACED:
+            yield f"replaced: `holdfast site revoke {line.name} --former` once the device has the new one"
         if line.state != GIVEN:
             return
         if is_listed:

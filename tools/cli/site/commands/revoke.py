@@ -17,6 +17,9 @@ def revoke(
         Path | None,
         typer.Option(metavar="FILE", help="Revoke this certificate of the site, which the ledger need not know."),
     ] = None,
+    former: Annotated[
+        bool, typer.Option("--former", help="Revoke only certificates that a renewal has taken the place of.")
+    ] = False,
     site: SiteFolder = DEFAULT_FOLDER,
     passphrase_fd: PassphraseFd = None,
 ) -> None:
@@ -24,11 +27,13 @@ def revoke(
 
     Its keys are deleted from the site's folder. Gateways end its connections once they get SIGHUP.
     """
-    if bool(names) == (certificate is not None):
+    if bool(names) == (certificate is not None) or (former and certificate is not None):
         fail("site revoke", "expected names, or --certificate FILE")
     with opened("site revoke", site, passphrase_fd) as opened_site:
         if certificate is not None:
             ended = opened_site.revoke_certificate(read_file(certificate), str(certificate))
+        elif former:
+            ended = opened_site.revoke_former(names or [])
         else:
             ended = opened_site.revoke(names or [])
     for line in ended:
