@@ -22,7 +22,14 @@ class Gateway:
     server: Server
 
     def __str__(self) -> str:
-        return f"{printable(self.name)}, {self.server}"
+        return f"{printable(self.name)}, {self.server}, {self.trust}"
+
+    @property
+    def trust(self) -> str:
+        """Says by what a board knows that this is the gateway: anything in a network can announce itself."""
+        if self.server.is_encrypted:
+            return "with TLS: its certificate decides whether a board takes it for the gateway"
+        return "without TLS: anything in this network can pose as it, and gets readings and password"
 
 
 def look(seconds: float = LOOK_S, interfaces: Sequence[str] | None = None) -> list[Gateway]:
@@ -52,12 +59,12 @@ def look(seconds: float = LOOK_S, interfaces: Sequence[str] | None = None) -> li
     return [one for one in found if one is not None]
 
 
-def the_only_one(found: Sequence[Gateway]) -> Server:
+def the_only_one(found: Sequence[Gateway]) -> Gateway:
     """Raises AnswerError unless exactly one announces itself."""
     if len(found) != 1:
         names = "; ".join(map(str, found)) or "none does"
         raise AnswerError(f"--gateway mdns: expected one gateway that announces itself in this network: {names}")
-    return found[0].server
+    return found[0]
 
 
 def _resolved(zeroconf: Zeroconf, kind: str, name: str) -> Gateway | None:

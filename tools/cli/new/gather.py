@@ -8,6 +8,7 @@ from host.files import read_password
 from host.server import Server
 from tools.cli.board.console import Console
 from tools.cli.device.check_config import Board
+from tools.cli.failure import complain
 from tools.cli.fleet.table import NAME, NAME_FORM
 from tools.cli.new.announced import Gateway, the_only_one
 from tools.cli.new.answers import (
@@ -100,7 +101,9 @@ class Gathering:
     def _gateway(self) -> Server:
         given = self._given.get("gateway")
         if given == MDNS:
-            return the_only_one(self._look())
+            found_one = the_only_one(self._look())
+            complain("device new", f"--gateway mdns: {found_one}")
+            return found_one.server
         if given is None and self._questions.has_person and (found := self._look()):
             number = self._questions.choice([str(one) for one in found], "gateway, or 0 to type another")
             if number is not None:

@@ -152,16 +152,22 @@ def test_a_gateway_with_tls_asks_for_the_time_and_leaves_the_login_to_the_site(f
     assert found["network"] == {"ssid": "attic", "password": None}
 
 
+def test_what_announces_itself_without_tls_is_said_to_be_anybody() -> None:
+    plain, encrypted = (announced.Gateway("shed", read_gateway(f"{kind}://shed")) for kind in ("mqtt", "mqtts"))
+    assert "without TLS: anything in this network can pose as it" in str(plain)
+    assert "its certificate decides" in str(encrypted)
+
+
 def test_gateways_that_announce_themselves_are_found() -> None:
     with announcing(("shed", announced.PLAIN, 1883), ("barn", announced.ENCRYPTED, 8883)):
         found = announced.look(interfaces=LOOPBACK)
-    ours = sorted(str(one) for one in found if one.name in ("shed", "barn"))
+    ours = sorted(f"{one.name}, {one.server}" for one in found if one.name in ("shed", "barn"))
     assert ours == ["barn, mqtts://127.0.0.1:8883", "shed, mqtt://127.0.0.1:1883"]
 
 
 def test_one_of_several_gateways_is_not_guessed() -> None:
     gateways = [announced.Gateway(name, read_gateway(f"{name}.local")) for name in ("shed", "barn")]
-    assert announced.the_only_one(gateways[:1]).host == "shed.local"
+    assert announced.the_only_one(gateways[:1]).server.host == "shed.local"
     for some in ([], gateways):
         with pytest.raises(AnswerError, match="expected one gateway that announces itself"):
             announced.the_only_one(some)
