@@ -16,7 +16,7 @@ from pathlib import Path
 LOCK = Path(__file__).resolve().parent / "wheels.txt"
 PYTHONS = ("3.11", "3.13")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-GLIBCS = (36, 34, 28, 26, 17)  # of manylinux_2_x, the newest first; Debian 12 has 2.36
+GLIBCS = (36, 34, 31, 28, 27, 26, 24, 17)  # of manylinux_2_x, the newest first; Debian 12 has 2.36
 SOURCES = {"sqlitedict": "sqlitedict.py"}
 """Libraries that come as source alone, and the one file of each that is the library: plain Python."""
 BUILD = "setuptools"
