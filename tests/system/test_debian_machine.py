@@ -42,22 +42,40 @@ def built(folder: Path, version: str) -> Path:
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Three versions; the last one ends each time that a gateway starts."""
+    """Four versions; a gateway of 1.2.0 ends each time that it starts, one of 1.3.0 says that it is ill."""
     if sys.version_info[:2] not in ((3, 11), (3, 13)) or platform.machine() != "x86_64":
         pytest.skip("the build needs Python 3.11 or 3.13, and the test a machine that runs what it builds")
     folder = tmp_path_factory.mktemp("packages")
     made = {version: built(folder, version) for version in ("1.0.0", "1.1.0")}
-    tree = folder / "tree"
-    subprocess.run(["dpkg-deb", "-R", made["1.1.0"], tree], check=True)
-    process = tree / f"{LIB[1:]}/app/holdfast/tools/cli/gateway/process.py"
-    process.write_text(
-        process.read_text().replace("async def _serve(", "async def _serve(*_):\n    1 / 0\n\n\nasync def _s(")
+    made["1.2.0"] = changed(
+        made["1.1.0"],
+        "1.2.0",
+        "tools/cli/gateway/process.py",
+        "async def _serve(",
+        "async def _serve(*_):\n    1 / 0\n\n\nasync def _s(",
     )
+    made["1.3.0"] = changed(
+        made["1.1.0"],
+        "1.3.0",
+        "gateway/observe/health.py",
+        "problems = self._problems()",
+        'problems = [*self._problems(), "worse than before"]',
+    )
+    return made
+
+
+def changed(package: Path, version: str, module: str, old: str, new: str) -> Path:
+    """Makes a version with other code in a module."""
+    tree = package.parent / f"tree-{version}"
+    subprocess.run(["dpkg-deb", "-R", package, tree], check=True)
+    file = tree / f"{LIB[1:]}/app/holdfast" / module
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
     metadata = next(tree.glob(f"{LIB[1:]}/app/libraries/holdfast_iot-*/METADATA"))
-    for file in (metadata, tree / "DEBIAN/control"):
-        file.write_text(file.read_text().replace("1.1.0", "1.2.0"))
-    made["1.2.0"] = folder / "holdfast_1.2.0_amd64.deb"
-    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, made["1.2.0"]], check=True)
+    for named in (metadata, tree / "DEBIAN/control"):
+        named.write_text(named.read_text().replace("1.1.0", version))
+    made = package.parent / f"holdfast_{version}_amd64.deb"
+    subprocess.run(["dpkg-deb", "--root-owner-group", "-Znone", "-b", tree, made], check=True)
     return made
 
 
@@ -141,17 +159,34 @@ def test_no_acknowledged_message_is_lost_by_upgrades_that_work_or_fail_or_are_cu
     assert machine.run(left, check=False).stdout == ""
 
 
+def test_a_version_that_runs_and_says_that_it_is_ill_is_taken_back_if_the_former_one_was_well(
+    machine: Machine, packages: dict[str, Path]
+) -> None:
+    old, ill = (f"dpkg -i {machine.take(packages[version])}" for version in ("1.0.0", "1.3.0"))
+    machine.run(f"{SETTLE}; {old}")
+    machine.until("/usr/bin/python3 -ISB /usr/lib/holdfast/healthy.py")
+    machine.run(ill)
+    machine.until(f"[ -e {LIB}/refused ]")
+    assert machine.says(f"cat {LIB}/refused") == "it runs and says: worse than before"
+    serves(machine, "1.0.0")
+
+    machine.run("systemctl stop holdfast-gateway")  # so it is not known that the former one was well
+    machine.run(ill)
+    machine.until(f"[ ! -e {LIB}/on-trial ]")
+    assert machine.says("holdfast --version") == "holdfast 1.3.0"
+
+
 def test_a_package_that_is_removed_leaves_configuration_and_messages(
     machine: Machine, packages: dict[str, Path]
 ) -> None:
     install = f"dpkg -i {machine.take(packages['1.0.0'])}"
     machine.run(install)
     machine.run(f"mosquitto_pub {LOGIN} -q 1 -r -t kept -m works")
-    before = machine.says("cat /etc/holdfast/*")
+    before = machine.says("cat $(find /etc/holdfast -type f | sort)")
     machine.run("dpkg --remove holdfast")
     assert machine.run("command -v holdfast", check=False).returncode != 0
     machine.run(install)
-    assert machine.says("cat /etc/holdfast/*") == before
+    assert machine.says("cat $(find /etc/holdfast -type f | sort)") == before
     assert machine.says(f"mosquitto_sub {LOGIN} -t kept -C 1 -W 30") == "works"
 
 
@@ -181,8 +216,10 @@ def test_three_commands_bring_a_message_to_the_central_broker_through_a_power_cu
     (machine.root / "srv/rules").write_text("allow - publish,subscribe #\nallow - identify *\n")
     machine.run("sync")
     machine.run(f"holdfast gateway forward mqtt://127.0.0.1:{CENTRAL_PORT}")
-    machine.run(f"mosquitto_pub {LOGIN} -q 1 -t check -m works -r")
+    machine.run("XDG_CONFIG_HOME=/etc/holdfast/first mosquitto_pub -q 1 -r -t check -m works")
     cut_and_start(machine)
     machine.run("systemd-run --unit central holdfast gateway run --config /srv/central.toml")
     command = f"mosquitto_sub -h 127.0.0.1 -p {CENTRAL_PORT} -t check -C 1 -W 100"
     machine.until(f"[ $({command}) = works ]")
+    assert machine.says("XDG_CONFIG_HOME=/etc/holdfast/first mosquitto_sub -C 1 -W 30 -t check") == "works"
+    assert machine.says("stat -c %a:%U /etc/holdfast/first") == "700:root"
