@@ -19,7 +19,7 @@ def test_compose_takes_the_file() -> None:
     """By the schema of the Compose specification, which comes with check-jsonschema."""
     if shutil.which("check-jsonschema") is None:
         pytest.skip("there is no check-jsonschema")
-    command = ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE]
+    command: list[str | Path] = ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

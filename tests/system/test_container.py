@@ -21,7 +21,7 @@ HEALTHY = ("/usr/bin/python3.13", "-ISB", "/usr/lib/holdfast/healthy.py")
 
 
 def built(folder: Path, umask: int = 0o022, **environment: str) -> Path:
-    command = [sys.executable, ROOT / "packaging/container/build", "--out", folder]
+    command: list[str | Path] = [sys.executable, ROOT / "packaging/container/build", "--out", folder]
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600", **environment}
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=folder, umask=umask, env=environment, check=False
