@@ -247,6 +247,37 @@ class MulticastState:
 
 
 @dataclass(slots=True)
+class ConnectorUnit:
+    """How a unit of a connector is doing, or its line where the device speaks by itself: counts since the start.
+
+    ``polls`` counts requests, or lines; ``errors`` the ones that gave no readings, for whatever reason. ``silences``,
+    ``corrupt`` and ``exceptions`` are reasons. ``gaps`` counts the gaps that were told, ``missed`` the polls for which
+    there was no time, and ``late_most_s`` is by how much a poll was late at most. ``problem`` is why the last one
+    failed, "" if it did not.
+    """
+
+    device: str
+    polls: int = 0
+    errors: int = 0
+    silences: int = 0
+    corrupt: int = 0
+    exceptions: int = 0
+    gaps: int = 0
+    missed: int = 0
+    late_most_s: float = 0.0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class ConnectorState:
+    """How a connector is doing. ``problem`` is why its port cannot be used, or nothing is stored; "" while it works."""
+
+    name: str
+    problem: str
+    units: list[ConnectorUnit]
+
+
+@dataclass(slots=True)
 class State:
     """The gateway's state at one moment. ``subscriptions`` includes the shared ones."""
 
@@ -262,6 +293,7 @@ class State:
     links: list[LinkStatus] = field(default_factory=list)
     streams: list[StreamState] = field(default_factory=list)
     multicast: list[MulticastState] = field(default_factory=list)
+    connectors: list[ConnectorState] = field(default_factory=list)
 
     @property
     def sessions_away(self) -> int:

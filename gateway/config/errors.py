@@ -187,7 +187,8 @@ def _in_the_files_words(error: msgspec.ValidationError, expected: Any, key: str)
     else:
         what = _in_words(what, key)
     if key.endswith(".kind"):
-        what += ', expected "tcp", "websocket", "unix" or "serial"'
+        *others, last = (f'"{one.__struct_config__.tag}"' for one in _structs_of(expected))
+        what += f", expected {', '.join(others)} or {last}"
     return key.lstrip("."), what
 
 

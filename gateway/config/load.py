@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.config.connectors import ConnectorConfig, errors_among_connectors, with_profiles
 from gateway.config.errors import ConfigSource
 from gateway.config.kinds import NAME_BYTES_MAX, errors_in_gateway_name
 from gateway.config.multicast import errors_among
@@ -74,6 +75,7 @@ def draft_of(source: ConfigSource) -> Draft:
     routes = values.pop("route", [])
     folder = source.path.parent
     found = enumerate(values.pop("listener", []))
+    connectors = {number: one for number, one in enumerate(values.pop("connector", [])) if one is not None}
     if (size := len(values.get("name", "").encode())) > NAME_BYTES_MAX:
         source.add("name", f"{size} bytes, expected {NAME_BYTES_MAX} at most")
     for what in errors_in_gateway_name(values.get("name", "")):
@@ -86,7 +88,8 @@ def draft_of(source: ConfigSource) -> Draft:
     for key, what in errors_among(values["multicast"], listeners.values()):
         source.add(key, what)
     values = {"name": "", "store": StoreConfig(""), **values}
-    config = GatewayConfig(**values, listener=list(listeners.values()))
+    connectors = _connectors(source, connectors, listeners)
+    config = GatewayConfig(**values, listener=list(listeners.values()), connector=list(connectors.values()))
     if config.store.path:
         config = msgspec.structs.replace(config, store=beside(folder, config.store, "path"))
     config = beside(folder, config, "accounts", "acl")
@@ -103,6 +106,17 @@ def draft_of(source: ConfigSource) -> Draft:
     for key, what in (*_unintended_listeners(draft, has_accounts), *_unintended_page(config, has_accounts)):
         source.add(key, what)
     return draft
+
+
+def _connectors(
+    source: ConfigSource, connectors: dict[int, ConnectorConfig], listeners: dict[int, ListenerConfig]
+) -> dict[int, ConnectorConfig]:
+    """Returns the connectors with their profiles; adds an error for each that overlaps another, or cannot be."""
+    connectors = with_profiles(source, connectors)
+    taken = {one.device: f"listener[{number}]" for number, one in listeners.items() if isinstance(one, SerialConfig)}
+    for key, what in errors_among_connectors(connectors, taken):
+        source.add(key, what)
+    return connectors
 
 
 def _check_streams(source: ConfigSource, config: GatewayConfig, listeners: dict[int, ListenerConfig]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from gateway.config.connectors import ConnectorConfig
 from gateway.config.errors import Checked
 from gateway.config.kinds import Count, NonEmpty, WhenFull, errors_in_networks
 from gateway.config.multicast import MulticastConfig
@@ -449,6 +450,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     multicast: list[MulticastConfig] = []
     """The multicast groups."""
 
+    connector: list[ConnectorConfig] = []
+    """The connectors, which read devices that speak no MQTT. Their messages go to the default stream."""
+
 
 def allows_anonymous(config: GatewayConfig, listener: ListenerConfig) -> bool:
     """Whether a client without an account or a certificate may log in through a listener."""
@@ -501,4 +505,5 @@ def in_stream(config: GatewayConfig, stream: str) -> GatewayConfig:
         topic=[msgspec.structs.replace(one, filter=found) for one, found in topics if found is not None],
         network=msgspec.structs.replace(config.network, summary=summary),
         multicast=[] if stream else config.multicast,
+        connector=[] if stream else config.connector,
     )

@@ -1,11 +1,13 @@
 """The serial ports of this machine: one place opens them, and waits for a port that is unplugged."""
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
 
 import serial
+from serial.rs485 import RS485Settings
 
 from wire.backoff import Backoff
 
@@ -21,13 +23,21 @@ class SerialDevice:
     Args:
         path: its device file. A name in /dev/serial/by-id stays the same whichever socket it is plugged into.
         baud: its speed in bits a second.
+        framing: data bits, parity and stop bits of a character, such as "8N1".
+        switches: whether the driver switches the direction of an RS-485 line.
 
     ``problem`` is why the port cannot be used now; "" while it is open.
     """
 
-    def __init__(self, path: str, baud: int) -> None:
+    def __init__(self, path: str, baud: int, framing: str = "8N1", *, switches: bool = False) -> None:
         self._path = path
-        self._baud = baud
+        self._settings = {
+            "baudrate": baud,
+            "bytesize": int(framing[0]),
+            "parity": framing[1],
+            "stopbits": int(framing[2]),
+        }
+        self._switches = switches
         self._backoff = Backoff(RETRY_SHORTEST_MS, RETRY_LONGEST_MS)
         self._has_complained = False
         self.problem = ""
@@ -39,7 +49,7 @@ class SerialDevice:
         """
         while True:
             try:
-                with serial.Serial(self._path, self._baud, timeout=0, write_timeout=0, exclusive=True) as port:
+                with self._open() as port:
                     self.problem = ""
                     await use(port)
             except (OSError, ValueError) as error:
@@ -51,6 +61,18 @@ class SerialDevice:
                 await asyncio.sleep(self._backoff.next_wait_ms() / 1000)
             while not os.path.exists(self._path):
                 await asyncio.sleep(LOOK_INTERVAL_S)
+
+    def _open(self) -> serial.Serial:
+        port = serial.Serial(self._path, timeout=0, write_timeout=0, exclusive=True, **self._settings)
+        try:
+            if self._switches:
+                port.rs485_mode = RS485Settings()
+        except (OSError, ValueError):
+            port.close()
+            raise
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # else an FTDI adapter waits for 16 ms
+            port.set_low_latency_mode(True)
+        return port
 
     def note_heard(self) -> None:
         """Something has come over the port: its next problem is a new one."""

@@ -122,6 +122,15 @@ MULTICAST_COUNTERS = {
     "oversize_messages": "Messages that fitted no datagram of a multicast group, and went over TLS.",
     "keys_handed_out": "Keys of a multicast group that were handed out.",
 }
+CONNECTOR_COUNTERS = {
+    "polls": "Requests to a unit of a connector, or lines that it has sent.",
+    "errors": "Requests or lines of a unit that gave no readings.",
+    "silences": "Requests that a unit did not answer.",
+    "corrupt": "Answers of a unit with a wrong checksum, or to another request.",
+    "exceptions": "Exceptions with which a unit answered.",
+    "gaps": "Times in which a unit was not read, as its messages tell them.",
+    "missed": "Polls of a unit for which there was no time.",
+}
 LINK_LABELS = ("link", "neighbour", "zone", "mode")
 
 
@@ -164,6 +173,7 @@ class Metrics(Collector):
         yield from _links(state)
         yield from _streams(state)
         yield from _multicast(state)
+        yield from _connectors(state)
 
 
 def _by(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
@@ -218,3 +228,22 @@ def _multicast(state: State) -> Iterator[Metric]:
     for name, text in MULTICAST_COUNTERS.items():
         counts = {group.name: getattr(group, name) for group in state.multicast}
         yield _by(f"multicast_{name}", text, "group", counts)
+
+
+def _connectors(state: State) -> Iterator[Metric]:
+    if not state.connectors:
+        return
+    labels = ["connector", "device"]
+    up = GaugeMetricFamily("holdfast_connector_up", "Whether the port of a connector is open.", labels=labels[:1])
+    late = GaugeMetricFamily("holdfast_connector_late_seconds", "How late a poll of a unit was at most.", labels=labels)
+    for one in state.connectors:
+        up.add_metric([one.name], float(not one.problem))
+        for unit in one.units:
+            late.add_metric([one.name, unit.device], unit.late_most_s)
+    yield from (up, late)
+    for name, text in CONNECTOR_COUNTERS.items():
+        family = CounterMetricFamily(f"holdfast_connector_{name}", text, labels=labels)
+        for one in state.connectors:
+            for unit in one.units:
+                family.add_metric([one.name, unit.device], getattr(unit, name))
+        yield family

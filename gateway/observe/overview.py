@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.counters import LinkStatus, RouteState, State, StreamState
+from gateway.counters import ConnectorState, LinkStatus, RouteState, State, StreamState
 from gateway.limits import Limits
 from gateway.multicast import Multicast
 from gateway.observe.certificates import Certificates
@@ -90,6 +90,8 @@ class Overview:
         self._connections_most = 0
         self.routes: list[RouteState] = []
         """The states of the gateway's routes, which the routes keep up to date."""
+        self.connectors: Callable[[], list[ConnectorState]] = list
+        """Returns the states of the connectors."""
         self.not_reloaded = ""
         """Why the last reload of the configuration failed; "" if it did not."""
 
@@ -123,6 +125,7 @@ class Overview:
             routes=self.routes,
             links=self._link_status(),
             multicast=self._multicast.states(),
+            connectors=self.connectors(),
         )
 
     def see_drops(self) -> int:
@@ -155,6 +158,12 @@ class Overview:
                 for note in (route.receive_note, route.statement_note)
                 if note
             ]
+            + [
+                f"connector {one.name}: {unit.device}: {unit.problem}"
+                for one in self.connectors()
+                for unit in one.units
+                if unit.problem and not one.problem
+            ]
             + [note for link in self._link_status() for note in _notes_on(link)]
         )
 
@@ -168,8 +177,17 @@ class Overview:
             if problem
         ]
         networks = dict.fromkeys(f"network: {one.problem}" for one in self._links if one.problem)
+        connectors = [f"connector {one.name}: {one.problem}" for one in self.connectors() if one.problem]
         multicast = [f"multicast {one.name}: {one.problem}" for one in self._multicast.states() if one.problem]
-        found = (*stores, self.not_reloaded, *self._certificates.problems(), *routes, *networks, *multicast)
+        found = (
+            *stores,
+            self.not_reloaded,
+            *self._certificates.problems(),
+            *routes,
+            *networks,
+            *multicast,
+            *connectors,
+        )
         return [problem for problem in found if problem]
 
 

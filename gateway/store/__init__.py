@@ -42,7 +42,7 @@ from gateway.store.routes.refused import Refused
 from gateway.store.seen import SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import disk, quarantine, shelf, wal
 from gateway.store.sqlite.folder import MESSAGES, why_unusable
-from gateway.store.tables import drops, qos2, retained, sessions, wills
+from gateway.store.tables import drops, qos2, read_to, retained, sessions, wills
 from gateway.store.tables.log_rows import PublishBatch, Work
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.routes import Handed, Numbering
@@ -91,6 +91,7 @@ __all__ = [
     "qos2",
     "quarantine",
     "quotas",
+    "read_to",
     "retained",
     "sessions",
     "shelf",

@@ -32,6 +32,7 @@ from gateway.store.tables import (
     endings,
     log_rows,
     qos2,
+    read_to,
     refused,
     retained,
     routes,
@@ -124,7 +125,8 @@ class Found:
 
     ``oldest`` and ``newest`` are the positions of the oldest and the newest message, ``cursors`` are the consumers'
     places, ``flows`` the QoS 2 messages on their way out, ``incoming`` and ``released`` the identifiers of received
-    ones. ``retained`` is the extent of all retained messages.
+    ones. ``read_to`` is up to when each source of a connector was read, in Unix ms. ``retained`` is the extent of all
+    retained messages.
     """
 
     oldest: int
@@ -134,6 +136,7 @@ class Found:
     flows: list[qos2.Flow]
     incoming: dict[str, qos2.Digests]
     released: dict[str, qos2.Digests]
+    read_to: dict[str, int]
     owed: dict[str, list[retained.Owed]]
     wills: list[wills.StoredWill]
     sessions: dict[str, sessions.StoredSession]
@@ -209,6 +212,7 @@ class Database:
             qos2.load_flows(reader),
             qos2.load_incoming(reader),
             qos2.load_released(reader),
+            read_to.load(reader),
             retained.load_owed(reader),
             wills.load(reader),
             sessions.load(reader),
@@ -225,6 +229,7 @@ class Database:
             schema.make(self._writer)  # before there is a WAL, as the page size cannot be changed afterwards
         self._writer.execute(seen.DIGEST_SCHEMA)  # which the first stores of this version lack
         self._writer.execute(qos2.RELEASED_SCHEMA)  # which the first stores of this version lack
+        self._writer.execute(read_to.SCHEMA)  # which the first stores of this version lack
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
         self._empty_wal()

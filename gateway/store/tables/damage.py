@@ -57,6 +57,7 @@ REASON = "it is not as it was stored"
 WHAT = {  # set aside when the store is opened: what a row of each table is
     "cursor": "the place of consumer",
     "ending": "the end of consumer",
+    "read_to": "up to when this was read:",
     "refused": "a message that was set aside by",
     "route": "what is known of",
     "seen": "identities that came over links, of origin",

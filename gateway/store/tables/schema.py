@@ -13,6 +13,7 @@ from gateway.store.tables import (
     endings,
     log_rows,
     qos2,
+    read_to,
     refused,
     retained,
     routes,
@@ -21,7 +22,19 @@ from gateway.store.tables import (
     wills,
 )
 
-SEALED = ("cursor", "ending", "identity", "refused", "retained", "route", "seen", "seen_digest", "session", "will")
+SEALED = (
+    "cursor",
+    "ending",
+    "identity",
+    "read_to",
+    "refused",
+    "retained",
+    "route",
+    "seen",
+    "seen_digest",
+    "session",
+    "will",
+)
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
 
 APPLICATION_ID = 0x486F4664  # "HoFd", by which file(1) and a start know the database
@@ -29,7 +42,7 @@ SCHEMA_VERSION = 9
 OLDEST = 7
 """The version of the first builds of 0.1.0. A start upgrades it and later ones: [gateway.store.tables.upgrade]."""
 LATER = SCHEMA_VERSION + 1
-SINCE = {"refused": 8, "route": 8, "seen": 9, "seen_digest": LATER, "released": LATER}
+SINCE = {"refused": 8, "route": 8, "seen": 9, "seen_digest": LATER, "released": LATER, "read_to": LATER}
 """The versions that brought tables; LATER for tables that the first stores of this version lack. A start makes them."""
 HAS_TABLE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
 STATE_TABLES = """SELECT name FROM sqlite_schema
@@ -44,6 +57,7 @@ TABLES = f"""
 {endings.SCHEMA}
 {qos2.SCHEMA}
 {qos2.RELEASED_SCHEMA};
+{read_to.SCHEMA};
 {retained.SCHEMA}
 {wills.SCHEMA}
 {drops.SCHEMA}

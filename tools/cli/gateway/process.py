@@ -19,7 +19,7 @@ import uvloop
 
 from gateway.broker import Broker, naming_stream, stream_logs
 from gateway.config.errors import read_text
-from gateway.config.schema import stream_names, with_taken_streams
+from gateway.config.schema import GatewayConfig, stream_names, with_taken_streams
 from gateway.limits import Verdict
 from gateway.log_fields import about, is_journal, start_logging
 from gateway.store import MessageLog
@@ -35,6 +35,7 @@ from uplink.control import Control
 from uplink.routes import Routes
 
 if TYPE_CHECKING:
+    from gateway.connectors.connectors import Connectors
     from gateway.page.server import PageServer
 
 COLLECT_AFTER = (20_000, 1, 1)  # new objects before a collection; then how rarely older ones are examined
@@ -104,6 +105,7 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         broker.certificates.routes = routes.certificates
         broker.carry_streams(routes.links, routes.take_stream)
         await broker.start()
+        connectors = _connectors(config, broker)
         imports = Imports(
             Path(store.path),
             log,
@@ -117,6 +119,8 @@ async def _serve(path: Path, configuration: Configuration) -> None:
             _tell_service_manager(READY)
             running = [group.create_task(routes.run()), group.create_task(_stay_watched())]
             running.append(group.create_task(_watch_certificates(broker)))
+            if connectors is not None:
+                running.append(group.create_task(connectors.run()))
             await stop.wait()
             _tell_service_manager(STOPPING)
             logger.info("told to end: what has come is stored and acknowledged first")
@@ -127,6 +131,18 @@ async def _serve(path: Path, configuration: Configuration) -> None:
         await log.close()
 
 
+def _connectors(config: GatewayConfig, broker: Broker) -> "Connectors | None":
+    """Returns what runs the connectors, None without any."""
+    if not config.connector:
+        return None
+    from gateway.connectors.connectors import Connectors  # few gateways need it
+
+    services = broker.services
+    connectors = Connectors(config.connector, config.name, services.log, services.publishing, services.limits)
+    broker.overview.connectors = connectors.states
+    return connectors
+
+
 def _about_start(broker: Broker, configuration: Configuration) -> dict[str, Any]:
     config = configuration.config
     return about(
@@ -135,6 +151,7 @@ def _about_start(broker: Broker, configuration: Configuration) -> dict[str, Any]
         listeners=", ".join(broker.listeners.places()),
         store=config.store.path,
         routes=", ".join(route.name for route in configuration.routes),
+        **({"connectors": ", ".join(one.name for one in config.connector)} if config.connector else {}),
     )
 
 

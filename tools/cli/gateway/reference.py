@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway.config import multicast, network, streams
+from gateway.config import connectors, multicast, network, streams
 from gateway.config import schema as config
 from uplink.config.route import RouteConfig, RouteNeighbourConfig
 from uplink.config.tls import RouteTlsConfig
@@ -39,6 +39,15 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     '`[[listener]]` with `kind = "unix"`': config.UnixConfig,
     '`[[listener]]` with `kind = "serial"`': config.SerialConfig,
     "`[listener.tls]`": config.TlsConfig,
+    '`[[connector]]` with `kind = "line"`': connectors.LineConfig,
+    '`[[connector.rule]]` with `kind = "line"`': connectors.LineRule,
+    '`[[connector]]` with `kind = "nmea"`': connectors.NmeaConfig,
+    '`[[connector]]` with `kind = "modbus_rtu"`': connectors.ModbusRtuConfig,
+    '`[[connector]]` with `kind = "modbus_ascii"`': connectors.ModbusAsciiConfig,
+    '`[[connector]]` with `kind = "modbus_tcp"`': connectors.ModbusTcpConfig,
+    "`[[connector.unit]]`": connectors.UnitConfig,
+    "`[[connector.unit.value]]`": connectors.ValueConfig,
+    "A profile": connectors.ProfileConfig,
     "`[limits]`": config.LimitsConfig,
     "`[log]`": config.LogConfig,
     "`[metrics]`": config.MetricsConfig,

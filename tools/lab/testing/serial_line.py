@@ -22,7 +22,7 @@ class SerialLine:
         near_master, near_slave = os.openpty()
         far_master, far_slave = os.openpty()
         self.near, self.far = os.ttyname(near_slave), os.ttyname(far_slave)
-        self._masters = (near_master, far_master)
+        self._masters: tuple[int, ...] = (near_master, far_master)
         # The slaves stay open here, or a master would report a hang-up each time its side is closed.
         self._slaves = (near_slave, far_slave)
         for descriptor in self._slaves:
@@ -45,9 +45,16 @@ class SerialLine:
         for descriptor in self._masters + self._slaves:
             os.close(descriptor)
 
+    def hang_up(self) -> None:
+        """Unplugs the near end for good: who reads it is told. What is open at the far end stays."""
+        near, far = self._masters
+        asyncio.get_running_loop().remove_reader(near)
+        os.close(near)
+        self._masters = (far,)
+
     @staticmethod
     def _carry(source: int, destination: int) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError, OSError):  # the other end may be unplugged
             os.write(destination, os.read(source, RECEIVE_BUFFER_BYTES))
 
 

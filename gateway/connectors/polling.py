@@ -1,0 +1,177 @@
+"""A connector that asks units by Modbus: it polls each at its times, and stores what they answer."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gateway.config.connectors import ModbusConfig, UnitConfig
+from gateway.connectors.bus import SILENT_CHARACTERS, SILENT_LEAST_S, Bus, Silent, UnitState
+from gateway.connectors.keeping import DeadBands, Keeper, Pack, Source
+from gateway.connectors.line import fill
+from gateway.connectors.modbus.blocks import Block, blocks_of, probe_of
+from gateway.connectors.modbus.frame import FRAMINGS, Framing
+from gateway.connectors.modbus.request import UnitException
+from gateway.connectors.poller import Poll, Schedule
+from gateway.connectors.reading import Reading, Unreadable
+from gateway.connectors.wire import Wire, far_end
+from gateway.counters import ConnectorState, ConnectorUnit
+
+ERROR = "poll.error"
+STORE_SLOW_S = 1.0  # that the store takes, beyond which polls are missed and told as a gap
+MARK_MS = 60_000  # between two marks of a unit whose values do not change
+TURNAROUND_S = 0.01  # of a unit, as far as is known before it has answered
+
+
+@dataclass(slots=True)
+class PolledUnit:
+    """A unit with its polls, and where what it says goes."""
+
+    config: UnitConfig
+    state: UnitState
+    polls: list[Poll]
+    topic: str
+    source: Source
+    bands: DeadBands
+    counts: ConnectorUnit
+
+
+class Polling:
+    """Polls the units of one line for ever.
+
+    Args:
+        config: the connector.
+        keeper: stores what they answer.
+    """
+
+    def __init__(self, config: ModbusConfig, keeper: Keeper) -> None:
+        self._config = config
+        self._keeper = keeper
+        self._far = far_end(config)
+        framing: Framing = FRAMINGS[str(config.__struct_config__.tag)]()
+        self.bus = Bus(framing)
+        self.units = [unit_of(config, one, framing, keeper.source) for one in config.unit]
+        self._by_poll = {id(poll): unit for unit in self.units for poll in unit.polls}
+
+    @property
+    def state(self) -> ConnectorState:
+        """How it is doing now."""
+        for unit in self.units:
+            counts, state = unit.counts, unit.state
+            counts.silences, counts.corrupt, counts.exceptions = state.silences, state.corrupt, state.exceptions
+            counts.gaps, counts.problem = unit.source.gaps, state.problem
+            counts.missed = sum(poll.missed for poll in unit.polls)
+            counts.late_most_s = max(poll.late_most_s for poll in unit.polls)
+        problem = self._far.problem or self._keeper.problem
+        return ConnectorState(self._config.name, problem, [unit.counts for unit in self.units])
+
+    async def run(self) -> None:
+        """Runs until it is cancelled."""
+        await self._far.keep_open(self.poll)
+
+    async def poll(self, wire: Wire) -> None:
+        """Polls over an open line until it is gone. Raises OSError then."""
+        loop = asyncio.get_running_loop()
+        for unit in self.units:
+            unit.source.is_behind = True
+            unit.state.is_unsure = True  # an answer to another program's request may be on its way
+            unit.bands.forget()
+        schedule = Schedule([poll for unit in self.units for poll in unit.polls], loop.time())
+        while True:
+            poll, wait_s = schedule.next(loop.time())
+            if poll is None:
+                await asyncio.sleep(wait_s)
+                continue
+            unit = self._by_poll[id(poll)]
+            if unit.source.is_waiting:  # what it said before is stored before it is asked again
+                await self._keeper.settle()
+                if loop.time() - poll.due_s > max(STORE_SLOW_S, poll.interval_s):
+                    self._fall_behind()
+            await self._make(wire, unit, poll, loop.time())
+
+    def _fall_behind(self) -> None:
+        """No unit was asked while the store took nothing."""
+        for unit in self.units:
+            unit.source.is_behind = True
+
+    async def _make(self, wire: Wire, unit: PolledUnit, poll: Poll, now_s: float) -> None:
+        if unit.state.is_dead:  # its other polls wait for this one
+            for other in unit.polls:
+                other.due_s = max(other.due_s, now_s)
+        poll.begin(now_s, counts=not unit.state.is_dead)
+        began_ms = _now_ms()
+        was_dead = unit.state.is_dead
+        readings: list[Reading] = []
+        for block in poll.blocks:
+            readings += await self.read(wire, unit, block)
+            if unit.state.is_dead:
+                break
+        if unit.state.is_dead and not was_dead:
+            unit.bands.forget()
+        if not unit.state.is_dead:
+            self._far.note_heard()
+        read_ms = _now_ms()
+        chosen = unit.bands.chosen(readings, now_s)
+        packs = [Pack(unit.topic, unit.config.device, read_ms, chosen)] if chosen else []
+        if packs or unit.source.is_behind or read_ms - (unit.source.told_ms or 0) > MARK_MS:
+            self._keeper.add(unit.source, packs, began_ms, read_ms)
+
+    async def read(self, wire: Wire, unit: PolledUnit, block: Block) -> list[Reading]:
+        """Returns the readings of a block, or one that says why there are none. Raises OSError."""
+        unit.counts.polls += 1
+        try:
+            return await read_block(self.bus, wire, unit.state, block)
+        except Unreadable as error:
+            unit.counts.errors += 1
+            return [Reading(ERROR, str(error))]
+
+
+async def read_block(bus: Bus, wire: Wire, unit: UnitState, block: Block) -> list[Reading]:
+    """Returns the readings of a block; a corrupt answer is asked for once more. Raises Unreadable, OSError."""
+    try:
+        answer = await bus.ask(wire, unit, block.request)
+    except (Silent, UnitException):
+        raise
+    except Unreadable:
+        answer = await bus.ask(wire, unit, block.request)
+    return block.readings(block.request.values_of(answer))
+
+
+def unit_of(
+    config: ModbusConfig, unit: UnitConfig, framing: Framing, source_of: Callable[[str, str, str], Source]
+) -> PolledUnit:
+    """Returns a unit with its polls, one for each interval."""
+    intervals = sorted({value.interval_s or unit.interval_s for value in unit.value})
+    by_interval = {
+        interval_s: blocks_of(
+            (value for value in unit.value if (value.interval_s or unit.interval_s) == interval_s),
+            gap=unit.read_gap,
+            most=unit.registers_most,
+        )
+        for interval_s in intervals
+    }
+    probe = probe_of(block for blocks in by_interval.values() for block in blocks)
+    state = UnitState(unit.address, unit.timeout_s, unit.backoff_s, probe)
+    polls = [
+        Poll(state, unit.device, blocks, interval_s, cost_of(config, framing, blocks))
+        for interval_s, blocks in by_interval.items()
+    ]
+    topic = fill(config.topic, {"device": unit.device})
+    bands = {one.name: (one.dead_band, one.at_least_s) for one in unit.value if one.dead_band is not None}
+    source = source_of(f"{config.name}/{unit.device}", unit.device, topic)
+    return PolledUnit(unit, state, polls, topic, source, DeadBands(bands), ConnectorUnit(unit.device))
+
+
+def cost_of(config: ModbusConfig, framing: Framing, blocks: Iterable[Block]) -> float:
+    """Returns how long requests and answers take, in seconds, of a unit that answers soon."""
+    character_s = 0.0 if config.port.startswith("tcp://") else (2 + config.data_bits + config.stop_bits) / config.baud
+    silence_s = max(SILENT_LEAST_S, SILENT_CHARACTERS * character_s)
+    cost_s = 0.0
+    for block in blocks:
+        characters = len(framing.encode(0, block.request)) + framing.size_of_answer(block.request)
+        cost_s += characters * character_s + 2 * silence_s + TURNAROUND_S
+    return cost_s
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
