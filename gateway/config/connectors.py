@@ -210,9 +210,6 @@ class ValueConfig(Checked, forbid_unknown_fields=True, frozen=True):
     at_least_s: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
     """With `dead_band`: after how many seconds it is stored all the same."""
 
-    write: bool = False
-    """Whether a command may set it: [how to](../how-to/modbus.md#set-a-value)."""
-
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if not {"table", "type", "address", "order", "scale"} <= values.keys():
@@ -243,8 +240,6 @@ class ValueConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "bit", f"the field ends beyond the {16 * size} bits of {kind!r}"
         if bit is not None and (kind == "string" or kind.startswith("float")):
             yield "bit", f"a {kind!r} has no fields of bits"
-        if values.get("write") and (table in ("discrete", "input") or kind == "string" or bit is not None):
-            yield "write", "expected only for a whole number in holding registers, or a coil"
 
 
 class UnitConfig(Checked, forbid_unknown_fields=True, frozen=True):
@@ -290,12 +285,14 @@ class UnitConfig(Checked, forbid_unknown_fields=True, frozen=True):
 class ModbusConfig(PortConfig, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """What connectors have that ask units by Modbus."""
 
-    unit: Annotated[list[UnitConfig], msgspec.Meta(min_length=1)]
+    unit: list[UnitConfig]
     """The units on the line."""
 
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from PortConfig.errors_in(values)
+        if values.get("unit") == []:
+            yield "unit", "expected a unit at least"
         units = [one for one in values.get("unit", ()) if one is not None]
         for key in ("device", "address"):
             found = [getattr(one, key) for one in units]
@@ -345,7 +342,7 @@ class ProfileConfig(Checked, forbid_unknown_fields=True, frozen=True):
     source: NonEmpty
     """The public document with the map."""
 
-    value: Annotated[list[ValueConfig], msgspec.Meta(min_length=1)]
+    value: list[ValueConfig]
     """The values."""
 
     read_gap: Annotated[int, msgspec.Meta(ge=0, le=120)] = 0
@@ -365,7 +362,7 @@ def registers_of(value: ValueConfig) -> int:
 
 
 def errors_among_values(values: Sequence[ValueConfig]) -> Iterator[tuple[str, str]]:
-    """Yields the values with a name that is there twice, and those whose registers are partly another's."""
+    """Yields the values with a name that is there twice, and the values whose registers are partly another's."""
     names = [one.name for one in values]
     for name in sorted({one for one in names if names.count(one) > 1}):
         yield "value", f"two values are named {name!r}"

@@ -127,7 +127,11 @@ class ConfigSource:
             if field.required and name not in table:
                 self.add(start + name, "missing")
         if issubclass(expected, Checked):
-            absent = {name: field.default for name, field in known.items() if name not in table and not field.required}
+            absent = {
+                name: field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+                for name, field in known.items()
+                if name not in table and not field.required
+            }
             for name, what in expected.errors_in(absent | values):
                 self.add(start + name, what)
         return values

@@ -192,7 +192,7 @@ class Keeper:
 
 
 class DeadBands:
-    """Which readings are stored: those that have changed enough since the last stored one, or are due.
+    """Which readings are stored: the readings that have changed enough since the last stored one, or are due.
 
     Args:
         bands: for each value with a dead band, the band and after how many seconds it is stored all the same.

@@ -17,6 +17,9 @@ _PLACE = re.compile(r"(\d{1,3})(\d\d(?:\.\d+)?)")
 _CLOCK = re.compile(r"(\d\d)(\d\d)(\d\d)(?:\.\d+)?")
 _DATE = re.compile(r"(\d\d)(\d\d)(\d\d)")
 
+SPEEDS = {"K": 1 / 3.6, "N": 1852 / 3600, "M": 1.0, "S": 0.44704}
+"""Metres a second, by the letters of units."""
+
 Field = tuple[str, str, Callable[[Sequence[str], int], Value | None]]
 """The name of a value, its unit, and what makes it of the fields from an index on; None if the field is empty."""
 
@@ -183,8 +186,6 @@ def _utc(year: str, month: str, day: str, clock: re.Match[str]) -> str | None:
     return moment.isoformat().replace("+00:00", "Z")
 
 
-_METRES = {"M": 1.0, "f": 0.3048, "F": 1.8288}
-_SPEEDS = {"K": 1 / 3.6, "N": 1852 / 3600, "M": 1.0, "S": 0.44704}
 _KNOTS: Callable[[Sequence[str], int], Value | None] = lambda fields, index: (  # noqa: E731
     None if (number := number_of(fields[index])) is None else round(number * 1852 / 3600, 9)
 )
@@ -231,7 +232,7 @@ KINDS: dict[str, dict[int, Field]] = {
     "MWV": {
         0: ("wind_angle", "deg", _number),
         1: ("reference", "", _text),
-        2: ("wind_speed", "m/s", _scaled(_SPEEDS)),
+        2: ("wind_speed", "m/s", _scaled(SPEEDS)),
         4: ("valid", "", _is("A")),
     },
     "MWD": {

@@ -32,7 +32,7 @@ class Poll:
     missed: int = 0
 
     def begin(self, now_s: float, *, counts: bool = True) -> None:
-        """It is made now; the next one is due an interval later. Those that could not be made are left out.
+        """It is made now; the next one is due an interval later. Polls that could not be made are left out.
 
         ``counts``: whether lateness counts; it does not while the unit is away.
         """

@@ -19,6 +19,7 @@ GROUPS = {
     "uplink": "See and steer the routes of a gateway that runs.",
     "site": "Give devices and gateways their keys, certificates and accounts, and end them.",
     "gateway": "Run the gateway, the broker for devices, and look after its files.",
+    "connector": "Try the devices of connectors.",
     "network": "Work on networks of gateways.",
     "multicast": "Receive multicast groups of a gateway.",
     "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
@@ -86,6 +87,8 @@ gateway devices      | gateway | cli.gateway.devices:list_devices        | List 
 gateway seen         | gateway | cli.gateway.seen                        | Say that you have seen which messages a full store has dropped.
 gateway quarantine   | gateway | cli.gateway.quarantine:list_notes       | List what a gateway could not read and has set aside.
 gateway passwd       | gateway | cli.gateway.passwd                      | Add an account, change its password or delete it.
+connector try        | gateway | cli.connector.attempt:attempt           | Read the devices of a gateway's connectors once.
+connector scan       | gateway | cli.connector.scan                      | Find the units that answer Modbus on a port.
 network check        | gateway | cli.network.check                       | Find what is wrong in a network of gateways before any of them starts.
 network show         | gateway | cli.network.show                        | Show the links of a gateway, and what is wanted over them.
 multicast listen     | -       | cli.multicast.listen                    | Print the messages of a multicast group, and what was lost.

@@ -22,7 +22,7 @@ class Block:
         return found[start : start + registers_of(value)]
 
     def readings(self, found: list[int]) -> list[Reading]:
-        """Returns the readings of an answer. A value that is none is a reading ``NAME.error``, a text."""
+        """Returns the readings of an answer. What is no value is a reading ``NAME.error``, a text."""
         readings = []
         for value in self.values:
             try:

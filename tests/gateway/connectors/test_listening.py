@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gateway.config.connectors import LineConfig, NmeaConfig
 from gateway.config.schema import StoreConfig
 from tests.gateway.connectors.support import cable, configured, connecting, gateway, next_of, next_with
 from tests.gateway.support import connected, running, subscribed, until
+from tools.lab.testing.client import Client
 
 GGA = b"$GPGGA,123519,4807.038,N,01131.000,E,1,08,0.9,545.4,M,46.9,M,,*47\r\n"
 
@@ -30,7 +32,7 @@ class Sender:
 
 
 @contextlib.contextmanager
-def sender(path: str):  # type: ignore[no-untyped-def]
+def sender(path: str) -> Iterator[Sender]:
     one = Sender(path)
     try:
         yield one
@@ -38,10 +40,10 @@ def sender(path: str):  # type: ignore[no-untyped-def]
         one.close()
 
 
-async def in_step(device: Sender, client: object) -> None:
+async def in_step(device: Sender, client: Client) -> None:
     """Sends numbers until one arrives."""
     number = 0
-    task = asyncio.create_task(next_of(client))  # type: ignore[arg-type]
+    task = asyncio.create_task(next_of(client))
     while not task.done():
         device.send(b"0\n")
         number += 1

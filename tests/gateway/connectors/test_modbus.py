@@ -157,7 +157,7 @@ def test_numbers_of_each_size_are_read_and_written_in_every_order_of_bytes(kind:
         letters = dict(zip("ABCDEFGH", data, strict=False))
         line = bytes(letters[letter] for letter in order)
         assert in_order(line, order) == data and on_the_line(data, order) == line
-        config = ValueConfig("x", 0, type=kind, order=order, write=True)  # type: ignore[arg-type]
+        config = ValueConfig("x", 0, type=kind, order=order)  # type: ignore[arg-type]
         registers = [int.from_bytes(line[at : at + 2], "big") for at in range(0, len(line), 2)]
         assert reading_of(config, registers).value == number
         assert list(registers_for(config, number)) == registers

@@ -127,6 +127,8 @@ def _type(kind: schema.Type) -> str:
             return ", ".join(f'`"{value}"`' for value in kind.values)
         case schema.StructType():
             return "table"
+        case schema.DictType():
+            return "table of texts"
         case schema.ListType() | schema.VarTupleType():
             return "list of tables" if isinstance(kind.item_type, TABLE_TYPES) else "list of texts"
         case schema.UnionType():

@@ -46,7 +46,7 @@ class SerialLine:
             os.close(descriptor)
 
     def hang_up(self) -> None:
-        """Unplugs the near end for good: who reads it is told. What is open at the far end stays."""
+        """Unplugs the near end for good: a program that has it open is told. What is open at the far end stays."""
         near, far = self._masters
         asyncio.get_running_loop().remove_reader(near)
         os.close(near)

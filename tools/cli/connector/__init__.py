@@ -1,0 +1,1 @@
+"""``holdfast connector``: a connector's devices, before a gateway reads them."""
