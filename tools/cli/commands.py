@@ -45,6 +45,7 @@ bench uplink         | gateway | lab.bench.uplink.command                | Measu
 bench network        | gateway | lab.bench.network.command               | Measure what a network of gateways carries, beside mosquitto's bridge.
 bench cloud          | tools   | lab.bench.cloud.command                 | Measure the job beside a plain Spark copy.
 bench batch          | tools   | lab.bench.batch.command                 | Measure what column batches save on the link.
+bench connector      | tools   | lab.bench.connector.command             | Measure how a gateway reads serial lines and units, beside pymodbus.
 torture wire         | -       | lab.torture.wire.wire                   | Feed corrupt packets to the MQTT decoders.
 torture flash        | -       | lab.torture.flash.command               | Cut the power of the flash store at every byte it writes.
 torture sensors      | -       | lab.torture.sensors.command             | Feed the drivers of sensors with faulty transfers.

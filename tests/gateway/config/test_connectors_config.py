@@ -86,9 +86,7 @@ def test_each_profile_that_comes_along_names_its_source(name: str) -> None:
         ([line(more="rule = [{ texts = [] }]")], ["connector[0].rule[0].pattern: expected pattern or columns"]),
         (
             [line().replace('"line"', '"lines"')],
-            [
-                'connector[0].kind: Invalid value \'lines\', expected "line", "nmea", "modbus_rtu", "modbus_ascii" or "modbus_tcp"'
-            ],
+            ['connector[0].kind: Invalid value \'lines\', expected "line", "nmea", "modbus_rtu"'],
         ),
         ([modbus(kind="modbus_tcp")], ["connector[0].port: '/dev/hall': expected tcp://HOST:PORT"]),
         ([modbus(address=248)], ["connector[0].unit: 'meter': address 248: expected 1 to 247"]),
