@@ -8,7 +8,7 @@ from gateway.connectors.reading import Unreadable
 from tools.lab.sim.modbus_units import SimulatedUnit
 
 UNITS = 32
-LOOKED_AT = 100  # of the frames without a bit error, one in so many is read as well
+LOOKED_AT = 100  # of this many frames without a bit error one is read as well
 COUNTS = (1, 2, 10, 40, 125)
 
 

@@ -37,7 +37,7 @@ VALUES = ", ".join(f'{{ name = "v{number}", address = {number} }}' for number in
 
 
 def tables(name: str, port: str, units: int, interval: float) -> str:
-    """The configuration of a connector with so many units."""
+    """The configuration of a connector with some units."""
     own = [UNIT.format(name=name, address=one, interval=interval, values=VALUES) for one in range(1, units + 1)]
     return CONNECTOR.format(name=name, port=port, baud=BAUD) + "".join(own)
 
