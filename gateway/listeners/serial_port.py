@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import termios
 from collections.abc import Awaitable, Callable
 
 import serial
@@ -63,7 +64,10 @@ class SerialDevice:
                 await asyncio.sleep(LOOK_INTERVAL_S)
 
     def _open(self) -> serial.Serial:
-        port = serial.Serial(self._path, timeout=0, write_timeout=0, exclusive=True, **self._settings)
+        try:
+            port = serial.Serial(self._path, timeout=0, write_timeout=0, exclusive=True, **self._settings)
+        except termios.error as error:  # no OSError
+            raise OSError(*error.args, f"{self._path} with {self._settings}") from None
         try:
             if self._switches:
                 port.rs485_mode = RS485Settings()

@@ -32,6 +32,8 @@ async def using(far: Far, place: str, use: Callable[[Wire], Awaitable[Found]]) -
     opened = asyncio.create_task(is_open.wait())
     try:
         await asyncio.wait((task, opened), timeout=OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
         if not is_open.is_set():
             raise Unreachable(f"{place}: {far.problem or 'no such port'}")
         while not found.done():

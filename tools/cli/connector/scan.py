@@ -15,7 +15,7 @@ from gateway.connectors.reading import Unreadable
 from gateway.connectors.wire import Wire, far_end
 from host.errors import HostError
 from tools.cli.columns import columns
-from tools.cli.connector.once import using
+from tools.cli.connector.once import Unreachable, using
 from tools.cli.failure import fail
 
 BAUDS = (9600, 19_200, 38_400, 115_200, 4800, 57_600, 2400)
@@ -64,7 +64,12 @@ async def _scan(
     found: list[Row] = []
     heard: list[Setting] = []
     for setting in settings:
-        rows, is_whole = await _try(port, setting, likely, until_s, timeout, tcp)
+        try:
+            rows, is_whole = await _try(port, setting, likely, until_s, timeout, tcp)
+        except Unreachable:
+            if setting == settings[0]:
+                raise
+            continue  # the port has no such speed or parity
         found += rows
         if rows:
             heard.append(setting)
