@@ -15,6 +15,7 @@ from tools.lab.bench.cloud.cold import flat, run_cold
 from tools.lab.bench.cloud.history import history
 from tools.lab.bench.cloud.lake import Lake
 from tools.lab.bench.cloud.landing import DEVICES, FILE_ROWS, Fleet
+from tools.lab.bench.cloud.receipts import receipts
 from tools.lab.bench.cloud.steady import steady
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
@@ -23,20 +24,23 @@ MEMORY_TIMES = 10
 
 
 class Part(StrEnum):
-    """A part of the benchmark. The first two take minutes, each of the others up to an hour."""
+    """A part of the benchmark. The first three take minutes, each of the others up to an hour."""
 
     STEADY = "steady"
     COLD = "cold"
+    RECEIPTS = "receipts"
     MEMORY = "memory"
     HISTORY = "history"
 
 
-SHORT = [Part.STEADY, Part.COLD]
+SHORT = [Part.STEADY, Part.COLD, Part.RECEIPTS]
+ORIGINS = 10_000
 
 
 def cloud(
     part: Annotated[
-        list[Part] | None, typer.Option(help="What to measure. May be given several times. By default steady and cold.")
+        list[Part] | None,
+        typer.Option(help="What to measure. By default steady, cold and receipts."),
     ] = None,
     messages: Annotated[int, typer.Option(min=FILE_ROWS, help="Messages of each round.")] = 1_000_000,
     cold: Annotated[int, typer.Option(min=FILE_ROWS, help="Messages of the run with a cold start.")] = 5_000_000,
@@ -51,6 +55,8 @@ def cloud(
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         place = Path(folder)
         figures = [*_in_session(parts, place, messages, earlier, seed), *_cold(parts, place, cold, seed)]
+        if Part.RECEIPTS in parts:
+            figures += receipts(place / "receipts", ORIGINS)
     about = {"seed": str(seed), "messages": str(messages), "devices": str(DEVICES), "cold": str(cold)}
     end_bench("cloud", figures, time.monotonic() - started, as_json, ("job", "plain copy"), about)
 
