@@ -15,7 +15,11 @@ from typer.testing import CliRunner
 from cloud import Report
 from cloud.job.plan import SetAside
 from tests.cloud.messages import land, row
+from tests.support.subscriber import subscriber
 from tools.cli.tables.ingest import app
+from tools.lab.testing.mosquitto import mosquitto
+from tools.lab.testing.ports import free_port
+from wire.receipt import decode_landed, decode_receipt
 
 
 @pytest.fixture
@@ -116,3 +120,24 @@ def test_decoder_that_cannot_be_loaded_ends_the_command_with_2_and_the_reason(tm
     assert done.exit_code == 2
     assert f"{file} has no function that is marked with @decoder" in done.stderr
     assert not (tmp_path / "tables").exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_broker_is_told_after_the_run_and_a_run_without_it_ends_with_1_and_is_made_up_for(
+    landing: Path, tmp_path: Path
+) -> None:
+    tables, port = tmp_path / "tables", free_port()
+    folders = ["--landing", str(landing), "--tables", str(tables), "--receipts", f"mqtt://127.0.0.1:{port}"]
+    land(landing, [row(1), row(2)])
+    away = CliRunner().invoke(app, folders)
+    assert away.exit_code == 1
+    assert away.stdout.startswith("1 landing files: 2 rows in")
+    assert away.stderr.startswith(f"holdfast cloud ingest: mqtt://127.0.0.1:{port}: ")
+    with mosquitto(tmp_path, port), subscriber(port, "hf/receipt/#") as received:
+        back = CliRunner().invoke(app, folders)
+        assert back.exit_code == 0, back.output
+        assert "1 receipts up to batch 1 are with the broker" in back.stdout
+        (origin, landed) = [received.get(timeout=30) for _ in range(2)]
+        assert decode_receipt(origin.payload).epochs[0].high == 2
+        assert decode_landed(landed.payload).landed_ms > 0
+        assert "receipts" not in CliRunner().invoke(app, folders).stdout
