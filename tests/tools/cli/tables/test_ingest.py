@@ -17,6 +17,7 @@ from cloud.job.plan import SetAside
 from tests.cloud.messages import land, row
 from tests.support.subscriber import subscriber
 from tools.cli.tables.ingest import app
+from tools.cli.tables.receipts import Audience, Done
 from tools.lab.testing.mosquitto import mosquitto
 from tools.lab.testing.ports import free_port
 from wire.receipt import decode_landed, decode_receipt
@@ -141,3 +142,33 @@ def test_broker_is_told_after_the_run_and_a_run_without_it_ends_with_1_and_is_ma
         assert decode_receipt(origin.payload).epochs[0].high == 2
         assert decode_landed(landed.payload).landed_ms > 0
         assert "receipts" not in CliRunner().invoke(app, folders).stdout
+
+
+def test_job_that_runs_says_once_that_its_broker_is_away_and_says_when_it_was_told(
+    landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = OSError("mqtt://127.0.0.1:1: Connect call failed")
+    outcomes = iter([away, away, Done(7, 2, True, 0), Done(7, 0, False, 0)])
+    handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
+
+    def publish(*_: object) -> Done:
+        outcome = next(outcomes)
+        if isinstance(outcome, OSError):
+            raise outcome
+        if not outcome.receipts:
+            signal.raise_signal(signal.SIGTERM)
+        return outcome
+
+    monkeypatch.setattr("tools.cli.tables.ingest.ingest", lambda *_, **__: Report())
+    monkeypatch.setattr("tools.cli.tables.ingest.open_session", lambda *_, **__: None)
+    monkeypatch.setattr(Audience, "publish", publish)
+    try:
+        folders = ["--landing", str(landing), "--tables", str(tmp_path / "tables")]
+        ended = CliRunner().invoke(app, [*folders, "--every", "0.001s", "--receipts", "mqtt://127.0.0.1:1"])
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+    assert (ended.exit_code, ended.stderr) == (0, f"holdfast cloud ingest: {away}\n")
+    assert [line for line in ended.stdout.splitlines() if "receipts" in line] == [
+        "2 receipts up to batch 7 are with the broker; the broker had none of these tables"
+    ]
