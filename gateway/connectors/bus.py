@@ -8,6 +8,7 @@ in order. Until then no value of the unit is believed.
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from gateway.connectors.modbus.frame import Answers, Framing
@@ -20,6 +21,13 @@ SILENT_LEAST_S = 0.00175  # above 19,200 baud [serial line, section 2.5.1.1]
 QUIET_S = 0.1  # behind an incomplete answer: USB adapters pass bytes on every 16 ms or more
 FIRST_RETRY_S = 1.0
 DISCARD_READS = 16  # of what comes between answers
+
+
+Ready = Callable[[], Awaitable[None]]
+
+
+async def _at_once() -> None:
+    pass
 
 
 class Silent(Unreadable):
@@ -82,8 +90,10 @@ class Bus:
     quiet_from_s: float = 0.0
     last: UnitState | None = field(default=None)
 
-    async def ask(self, wire: Wire, unit: UnitState, request: Request) -> bytes:
+    async def ask(self, wire: Wire, unit: UnitState, request: Request, ready: Ready = _at_once) -> bytes:
         """Asks a unit, after a probe where that is needed; returns the PDU of the answer.
+
+        ``ready`` is waited for between the request and the first byte of the answer that is read.
 
         Raises:
             UnitException: the unit has answered with one.
@@ -93,11 +103,11 @@ class Bus:
         """
         if unit.is_unsure and not self.framing.has_transactions:
             with contextlib.suppress(UnitException):  # it answers
-                await self._exchange(wire, unit, unit.probe)
+                await self._exchange(wire, unit, unit.probe, ready)
             unit.is_unsure = False
-        return await self._exchange(wire, unit, request)
+        return await self._exchange(wire, unit, request, ready)
 
-    async def _exchange(self, wire: Wire, unit: UnitState, request: Request) -> bytes:
+    async def _exchange(self, wire: Wire, unit: UnitState, request: Request, ready: Ready) -> bytes:
         loop = asyncio.get_running_loop()
         unit.asked += 1
         try:
@@ -109,6 +119,7 @@ class Bus:
             sent_s = loop.time() + len(frame) * wire.character_s
             if wire.echoes:
                 await self._take_echo(wire, frame)
+            await ready()
             answer = await self._answer(wire, answers, unit, request, sent_s)
         except UnitException as error:
             unit.exceptions += 1

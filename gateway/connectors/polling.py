@@ -83,7 +83,7 @@ class Polling:
                 await asyncio.sleep(wait_s)
                 continue
             unit = self._by_poll[id(poll)]
-            if unit.source.is_waiting:  # what it said before is stored before it is asked again
+            if self._keeper.problem:  # nothing is asked while nothing is stored
                 await self._keeper.settle()
                 if loop.time() - poll.due_s > max(STORE_SLOW_S, poll.interval_s):
                     self._fall_behind()
@@ -119,22 +119,18 @@ class Polling:
     async def read(self, wire: Wire, unit: PolledUnit, block: Block) -> list[Reading]:
         """Returns the readings of a block, or one that says why there are none. Raises OSError."""
         unit.counts.polls += 1
+        ready = self._keeper.settle  # what was read before is on the disk before more is read
         try:
-            return await read_block(self.bus, wire, unit.state, block)
+            try:
+                answer = await self.bus.ask(wire, unit.state, block.request, ready)
+            except (Silent, UnitException):
+                raise
+            except Unreadable:  # a corrupt answer is asked for once more
+                answer = await self.bus.ask(wire, unit.state, block.request, ready)
+            return block.readings(block.request.values_of(answer))
         except Unreadable as error:
             unit.counts.errors += 1
             return [Reading(ERROR, str(error))]
-
-
-async def read_block(bus: Bus, wire: Wire, unit: UnitState, block: Block) -> list[Reading]:
-    """Returns the readings of a block; a corrupt answer is asked for once more. Raises Unreadable, OSError."""
-    try:
-        answer = await bus.ask(wire, unit, block.request)
-    except (Silent, UnitException):
-        raise
-    except Unreadable:
-        answer = await bus.ask(wire, unit, block.request)
-    return block.readings(block.request.values_of(answer))
 
 
 def unit_of(

@@ -13,7 +13,9 @@ import pytest
 from gateway.config.connectors import ModbusRtuConfig
 from gateway.connectors.connectors import Connectors
 from gateway.connectors.keeping import GAP_FROM
-from tests.gateway.connectors.support import cable, configured, gateway, next_of, next_with
+from gateway.store import MessageLog
+from tests.gateway.connectors.support import cable, configured, connecting, gateway, next_of, next_with
+from tests.gateway.support import running, until
 from tools.lab.sim.modbus_units import SimulatedUnit, SimulatedUnits, register_of
 from tools.lab.testing.client import Client
 
@@ -151,3 +153,39 @@ async def test_the_time_between_two_runs_is_a_gap_of_each_unit(tmp_path: Path) -
             else:
                 await next_with(client, ["a"])
                 await next_with(client, ["a"])
+
+
+async def test_what_was_read_is_on_the_disk_before_more_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, grown = SimulatedUnit(1), list[int]()
+    submit = MessageLog.submit
+
+    def submit_to_a_slow_disk(log: MessageLog, works: Any) -> "asyncio.Future[list[Any]]":
+        async def write() -> list[Any]:
+            asked = one.asked
+            await asyncio.sleep(0.15)  # three intervals
+            written = await submit(log, works)
+            grown.append(one.asked - asked)
+            return written
+
+        return asyncio.ensure_future(write())
+
+    monkeypatch.setattr(MessageLog, "submit", submit_to_a_slow_disk)
+    async with polled(tmp_path, [one], [unit(1)]) as (_, _, client):
+        for _ in range(5):
+            assert await next_of(client) == {"a": register_of(1, 1)}
+    assert max(grown) <= 1  # the next request is on its way, and its answer is not read
+
+
+async def test_a_unit_that_does_not_answer_is_a_note_and_a_port_that_is_gone_a_problem(tmp_path: Path) -> None:
+    async with cable() as line, running(tmp_path) as broker:
+        config = configured(ModbusRtuConfig, port=line.near, unit=[unit(1)])
+        async with connecting(broker, config) as connectors:
+            broker.overview.connectors = connectors.states
+            await until(lambda: broker.overview.notes(), "the unit is silent")
+            assert broker.overview.notes() == ["connector hall: unit-1: no answer"]
+            assert broker.overview.problems() == []
+            line.hang_up()
+            await until(lambda: broker.overview.problems(), "the port is gone")
+            assert broker.overview.problems()[0].startswith("connector hall: ")

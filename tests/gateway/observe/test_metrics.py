@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gateway.counters import Counters, Histogram, LinkStatus, RouteState, State
+from gateway.counters import ConnectorState, ConnectorUnit, Counters, Histogram, LinkStatus, RouteState, State
 from gateway.errors import ListenError
 from gateway.observe.health import LIMITS, HealthServer
 from gateway.observe.metrics import Metrics
@@ -118,6 +118,16 @@ def test_each_route_shows_its_backlog() -> None:
     assert shown["holdfast_route_retries_total", "central"] == 7
     assert shown["holdfast_route_connected", 'a "b"\n'] == 1
     assert shown["holdfast_route_backlog_age_seconds", 'a "b"\n'] == 0
+
+
+def test_each_unit_of_a_connector_shows_its_polls() -> None:
+    unit = ConnectorUnit("meter", polls=9, errors=4, silences=3, corrupt=1, gaps=2, missed=5, late_most_s=0.25)
+    state = State(connectors=[ConnectorState("hall", "", [unit]), ConnectorState("roof", "no such port", [])])
+    shown = samples(Metrics(Counters(), lambda: state, list))
+    assert (shown["holdfast_connector_up", "hall"], shown["holdfast_connector_up", "roof"]) == (1, 0)
+    names = ("polls", "errors", "silences", "corrupt", "exceptions", "gaps", "missed")
+    assert [shown[f"holdfast_connector_{name}_total", "hall", "meter"] for name in names] == [9, 4, 3, 1, 0, 2, 5]
+    assert shown["holdfast_connector_late_seconds", "hall", "meter"] == 0.25
 
 
 def test_each_link_shows_its_neighbour_and_what_is_wanted_over_it() -> None:

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from gateway.config.connectors import TCP
 from gateway.config.schema import GatewayConfig, SerialConfig, UnixConfig, store_of, stream_names
 
 NAME = "holdfast-gateway.service"
@@ -83,7 +84,8 @@ class Unit:
     def advice_on_ports(self, config: GatewayConfig) -> Iterator[str]:
         """Yields, a line each, why the gateway could not open a serial port, and the commands that let it."""
         is_private = next(reversed(list(self._values("PrivateDevices"))), "") in ("yes", "true")
-        if is_private and any(isinstance(one, SerialConfig) for one in config.listener):
+        ports = [one for one in config.listener if isinstance(one, SerialConfig)]
+        if is_private and (ports or not all(one.port.startswith(TCP) for one in config.connector)):
             yield f"{self.path}: PrivateDevices=yes hides serial ports from the service"
             source = SERIAL if SERIAL.is_file() else Path("packaging/systemd", SERIAL.name)
             yield f"sudo install -D -m 644 {source} {self._drop_ins / SERIAL.name}"

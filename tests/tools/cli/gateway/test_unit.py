@@ -59,13 +59,18 @@ def test_a_unit_is_sound_and_lets_its_service_do_little(
     assert looked.returncode == 0, looked.stdout
 
 
-def test_a_serial_port_is_told_with_the_command_that_lets_the_service_open_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "table",
+    [
+        '[[listener]]\nkind = "serial"\ndevice = "/dev/null"\n',
+        '[[connector]]\nkind = "line"\nname = "a"\nport = "/dev/null"\n',
+    ],
+    ids=("listener", "connector"),
+)
+def test_a_serial_port_is_told_with_the_command_that_lets_the_service_open_it(tmp_path: Path, table: str) -> None:
     unit = documented_unit(tmp_path)
     path = tmp_path / "gateway.toml"
-    path.write_text(
-        'name = "garage"\nstore = {path = "store", volatile = true}\n'
-        '[[listener]]\nkind = "serial"\ndevice = "/dev/null"\n'
-    )
+    path.write_text(f'name = "garage"\nstore = {{path = "store", volatile = true}}\n{table}')
     argv = [*HOLDFAST, "gateway", "check-config", str(path), "--unit", str(unit)]
     told = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=LONG_S, check=False).stderr
     assert "PrivateDevices=yes hides serial ports from the service" in told
