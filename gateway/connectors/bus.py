@@ -117,10 +117,9 @@ class Bus:
             answers = self.framing.answers(unit.address, request)
             await wire.write(frame)
             sent_s = loop.time() + len(frame) * wire.character_s
-            if wire.echoes:
-                await self._take_echo(wire, frame)
+            came = await self._take_echo(wire, frame) if wire.echoes else b""
             await ready()
-            answer = await self._answer(wire, answers, unit, request, sent_s)
+            answer = await self._answer(wire, answers, unit, request, sent_s, came)
         except UnitException as error:
             unit.exceptions += 1
             unit.problem = str(error)
@@ -141,13 +140,18 @@ class Bus:
         unit.answered += 1
         return answer
 
-    async def _answer(self, wire: Wire, answers: Answers, unit: UnitState, request: Request, sent_s: float) -> bytes:
+    async def _answer(
+        self, wire: Wire, answers: Answers, unit: UnitState, request: Request, sent_s: float, came: bytes
+    ) -> bytes:
         loop = asyncio.get_running_loop()
         until_s = sent_s + unit.timeout_s
         has_begun = False
         while True:
             wait_s = until_s - loop.time()
-            data = await wire.read(min(wait_s, QUIET_S) if has_begun and wire.character_s else wait_s)
+            data, came = (
+                came or await wire.read(min(wait_s, QUIET_S) if has_begun and wire.character_s else wait_s),
+                b"",
+            )
             if not data:
                 why = answers.ended()
                 raise why if has_begun else Silent(str(why))
@@ -185,8 +189,11 @@ class Bus:
                 self._note_byte(loop.time(), wire)
         raise Unreadable("the line is never quiet: another program, or another master, asks the units")
 
-    async def _take_echo(self, wire: Wire, frame: bytes) -> None:
-        """Reads back what was sent. Raises Unreadable: something else came, as when two masters send at once."""
+    async def _take_echo(self, wire: Wire, frame: bytes) -> bytes:
+        """Reads back what was sent; returns what came behind it.
+
+        Raises Unreadable: something else came, as when two masters send at once.
+        """
         echo = b""
         while len(echo) < len(frame):
             data = await wire.read(len(frame) * wire.character_s + QUIET_S)
@@ -195,5 +202,4 @@ class Bus:
             echo += data
         if echo[: len(frame)] != frame:
             raise Unreadable("other bytes came back than were sent: a collision")
-        if len(echo) > len(frame):
-            raise Unreadable("the answer began within the echo")
+        return echo[len(frame) :]

@@ -15,6 +15,7 @@ from gateway.counters import ConnectorState, ConnectorUnit
 STEP_S = 0.5  # of silence behind which a byte begins a line
 MARK_S = 60.0  # between two marks of a line that is silent
 ERROR = "line.error"
+SERIAL_LATENCY_MS, TCP_LATENCY_MS = 200, 2000  # that bytes are on their way before they can be read, at most
 
 
 class Listening:
@@ -49,31 +50,31 @@ class Listening:
         """Reads an open line until it is gone. Raises OSError then."""
         separator = self._config.separator.encode() if isinstance(self._config, LineConfig) else b"\n"
         splitter = LineSplitter(separator, self._config.longest)
+        latency_ms = SERIAL_LATENCY_MS if wire.character_s else TCP_LATENCY_MS
         self._source.is_behind = True
         from_ms: int | None = None  # from when on no line was missed that is not added yet
+        clear_ms = added_ms = 0  # up to when all that came is in packs, and was at the last add
         before_ms = 0  # when the look before this one was
         quiet_s = STEP_S
         while True:
             data = await wire.read(quiet_s)
-            looked_ms, now_ms, quiet_s = wire.looked_ms, int(time.time() * 1000), MARK_S
+            looked_ms, now_ms, quiet_s = wire.looked_ms - latency_ms, int(time.time() * 1000), MARK_S
             if not data and from_ms is None:
                 splitter.begin()
-                from_ms = now_ms
             packs = self._packs(splitter, data, now_ms)
             if splitter.is_inside and from_ms is None:
                 continue  # still within a line that began before
             if from_ms is None:
-                from_ms = now_ms
-            clear_ms = from_ms  # up to when all that came is in the packs
+                from_ms = clear_ms = now_ms
             if len(data) < READ_MOST:  # else more may wait
                 if splitter.is_between:
                     clear_ms = looked_ms
                 elif packs:  # the part of a line that waits has come since the look before
-                    clear_ms = before_ms or from_ms
+                    clear_ms = before_ms or clear_ms
                 before_ms = looked_ms
-            if packs or not data or self._source.is_behind or clear_ms - from_ms > 1000 * MARK_S:
+            if packs or not data or self._source.is_behind or clear_ms - added_ms > 1000 * MARK_S:
                 self._keeper.add(self._source, packs, from_ms, clear_ms)
-                from_ms = clear_ms
+                from_ms, added_ms = now_ms, clear_ms
 
     def _packs(self, splitter: LineSplitter, data: bytes, now_ms: int) -> list[Pack]:
         if not data:

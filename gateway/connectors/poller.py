@@ -60,17 +60,19 @@ class Schedule:
 
     def next(self, now_s: float) -> tuple[Poll | None, float]:
         """Returns the poll to make now, or None and the time until there may be one, in seconds."""
+        dead = sorted(self._first_of_dead(), key=lambda one: one.unit.retry_from_s)
+        if dead and now_s - dead[0].unit.retry_from_s > FORCE_TIMES * dead[0].unit.backoff_s:
+            return dead[0], 0.0
         alive = min((one for one in self._polls if not one.unit.is_dead), key=lambda one: one.due_s, default=None)
         if alive is not None and alive.due_s <= now_s:
             return alive, 0.0
         wait_s = alive.due_s - now_s if alive is not None else 60.0
         slack_s = wait_s + SHARE_LATE * alive.interval_s if alive is not None else float("inf")
-        for poll in sorted(self._first_of_dead(), key=lambda one: one.unit.retry_from_s):
+        for poll in dead:
             left_s = poll.unit.retry_from_s - now_s
             if left_s > 0:
                 return None, min(wait_s, left_s)
-            is_forced = -left_s > FORCE_TIMES * poll.unit.backoff_s
-            if is_forced or poll.unit.timeout_s + 2 * poll.cost_s <= slack_s:
+            if poll.unit.timeout_s + 2 * poll.cost_s <= slack_s:
                 return poll, 0.0
         return None, wait_s
 

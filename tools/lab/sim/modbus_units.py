@@ -33,9 +33,9 @@ class SimulatedUnit:
     """One unit.
 
     ``is_dead``: it does not answer. ``late_s`` is after how many seconds it answers, request by request in their order.
-    ``answers_as`` is the address in its answers. ``exception`` is the number of the exception that it answers. ``cut``
-    is how many bytes of each answer are missing. ``written`` has the registers that were set, ``free_s`` is when it has
-    sent what it was asked before.
+    ``answers_as`` is the address in its answers. ``exception`` is the number of the exception that it answers.
+    ``repeats_as``: behind each answer comes the same one from this address. ``cut`` is how many bytes of each answer
+    are missing. ``written`` has the registers that were set, ``free_s`` is when it has sent what it was asked before.
     """
 
     address: int
@@ -43,6 +43,7 @@ class SimulatedUnit:
     late_s: float = 0.0
     answers_as: int | None = None
     exception: int | None = None
+    repeats_as: int | None = None
     cut: int = 0
     asked: int = 0
     free_s: float = 0.0
@@ -66,6 +67,9 @@ class SimulatedUnit:
             pdu = bytes((function | 0x80, 1))
         body = bytes((self.address if self.answers_as is None else self.answers_as,)) + pdu
         frame = body + crc_of(body)
+        if self.repeats_as is not None:
+            other = bytes((self.repeats_as,)) + pdu
+            frame += other + crc_of(other)
         return frame[: len(frame) - self.cut]
 
 
@@ -76,9 +80,19 @@ class SimulatedUnits:
         path: the terminal at their end of the line.
         units: the units.
         spoil: changes what goes to the gateway, such as by flipping bits.
+        echoes: whether the gateway hears what it sends; with ``garbles_echo``, something else.
     """
 
-    def __init__(self, path: str, units: list[SimulatedUnit], spoil: Callable[[bytes], bytes] = bytes) -> None:
+    def __init__(
+        self,
+        path: str,
+        units: list[SimulatedUnit],
+        spoil: Callable[[bytes], bytes] = bytes,
+        *,
+        echoes: bool = False,
+    ) -> None:
+        self.garbles_echo = False
+        self._echoes = echoes
         self.units = {unit.address: unit for unit in units}
         self._spoil = spoil
         self._descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
@@ -99,7 +113,10 @@ class SimulatedUnits:
 
     def _read(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            self._buffer += os.read(self._descriptor, 4096)
+            came = os.read(self._descriptor, 4096)
+            self._buffer += came
+            if self._echoes:
+                self.send(came[:-1] + b"\xff" if self.garbles_echo else came)
         while self._buffer:
             size = 8 if len(self._buffer) < 7 or self._buffer[1] != 16 else 9 + self._buffer[6]
             if len(self._buffer) < size:
