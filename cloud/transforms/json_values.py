@@ -5,13 +5,14 @@ from typing import Any
 
 import msgspec
 
-from cloud.transforms import cbor, senml
+from cloud.transforms import senml
 from cloud.transforms.places import Place, known_place, place_of_value, plain_place
 from cloud.transforms.record import Allowance, Message, Record, Undecodable, value_record
 from cloud.transforms.sender.forms import DEPTH_MAX, Path, Told, device_of, values_of
 from cloud.transforms.sender.times import find_time
 from cloud.transforms.sender.unique_keys import check_unique
 from cloud.transforms.text_values import strip_text
+from host import cbor
 
 _OF_SENML = ("v", "vs", "vb", "vd", "s")
 _BASE_NAME, _NAME = -2, 0  # the labels of SenML in CBOR

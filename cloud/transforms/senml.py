@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cloud.transforms import cbor
 from cloud.transforms.record import ABSOLUTE_TIME_S, RECORDS_MAX, TEXT_SLACK, TIME_MAX_S, Allowance, Record, Undecodable
 from cloud.transforms.sender.unique_keys import check_unique, is_whole
+from host import cbor
 
 VERSION = 10
 COUNT_MAX = 2**53

@@ -92,6 +92,12 @@ class Broker:
         for stream in self.streams:
             self._observe(stream)
         self._announcer = Announcer(default.publishing, log.counters, self.overview.state)
+        self._assistant = None
+        if (shown := config.home_assistant) is not None:
+            from gateway.home_assistant.assistant import HomeAssistant  # few gateways need it, and it takes memory
+
+            offers = default.services.offers
+            self._assistant = HomeAssistant(shown, config.name, log, default.publishing, offers)
         self._connections: dict[asyncio.Task[None], Connection] = {}
         self._closing = False
         self._tell_streams()
@@ -131,6 +137,8 @@ class Broker:
         await self._devices.open()
         for stream in self.streams:
             await stream.open()
+        if self._assistant is not None:
+            self._assistant.open()
         try:
             await self.listeners.open()
             self._announcer.open()
@@ -158,6 +166,8 @@ class Broker:
         if self._connections:
             await asyncio.wait(self._connections)
         self._timers.close()
+        if self._assistant is not None:
+            await self._assistant.close()
         for stream in self.streams:
             await stream.close()
         await self._devices.close()

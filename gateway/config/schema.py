@@ -9,6 +9,7 @@ import msgspec
 
 from gateway.config.connectors import ConnectorConfig
 from gateway.config.errors import Checked
+from gateway.config.home_assistant import HomeAssistantConfig
 from gateway.config.kinds import Count, NonEmpty, WhenFull, errors_in_networks
 from gateway.config.multicast import MulticastConfig
 from gateway.config.network import NeighbourConfig, NetworkConfig, TopicConfig
@@ -425,6 +426,9 @@ class GatewayConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     page: PageConfig | None = None
     """The table `[page]` turns on the [status page](../how-to/status-page.md)."""
+
+    home_assistant: HomeAssistantConfig | None = None
+    """The table `[home_assistant]` shows devices in [Home Assistant](../how-to/home-assistant.md)."""
 
     limits: LimitsConfig = LimitsConfig()
     """The limits of what clients may use."""

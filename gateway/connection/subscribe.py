@@ -22,6 +22,7 @@ from wire.topics import matches
 
 SELECT_PROPERTY = "hf-select"  # the user property of a SUBSCRIBE that has a selector for its subscriptions
 FILTERS_AT_ONCE = 100  # each is checked against all access rules; other tasks run in between
+OWN_TOPICS = ("$SYS/", "homeassistant/")  # the beginnings of filters that match what the gateway announces
 
 
 class _NewSearch(NamedTuple):
@@ -224,7 +225,7 @@ class Subscribing:
         grant, slice_ = Grant(0, True, (identifier,) if identifier else ()), Slice()
         granted = {one[0] for one, code in zip(packet.filters, codes, strict=False) if code < UNSPECIFIED_ERROR}
         for topic_filter, options in dict(packet.filters).items():
-            if not topic_filter.startswith("$SYS/") or options & RETAIN_NEVER or topic_filter not in granted:
+            if not topic_filter.startswith(OWN_TOPICS) or options & RETAIN_NEVER or topic_filter not in granted:
                 continue
             for message in list(self._services.publishing.announced.values()):
                 if slice_.is_over:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cloud.transforms.cbor import BIGNUM_MAX, NotCbor, decode
+from host.cbor import BIGNUM_MAX, NotCbor, decode
 from tests.cloud.transforms.decoding import decode_one, problem_of, values
 
 NAN, INFINITY = math.nan, math.inf

@@ -6,10 +6,10 @@ import re
 import pytest
 
 from cloud.transforms import record
-from cloud.transforms.cbor import DEPTH_MAX as CBOR_DEPTH_MAX
-from cloud.transforms.cbor import ITEMS_MAX
 from cloud.transforms.sender.forms import DEPTH_MAX
 from cloud.transforms.sparkplug import TEMPLATES_MAX
+from host.cbor import DEPTH_MAX as CBOR_DEPTH_MAX
+from host.cbor import ITEMS_MAX
 from tests.cloud.transforms.decoding import decode_one, values
 from tools.cli.paths import source_root
 

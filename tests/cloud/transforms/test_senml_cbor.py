@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloud.transforms import cbor
-from cloud.transforms.cbor import NotCbor, decode
 from cloud.transforms.decode import decode_payloads
 from cloud.transforms.record import RECORDS_MAX
 from cloud.transforms.senml import NotSenml, resolve, resolve_cbor
 from device.readings import senml, senml_cbor
+from host import cbor
+from host.cbor import NotCbor, decode
 
 # The example of section 6 and the pack of section 5.1.3 that it encodes.
 EXAMPLE = bytes.fromhex("""

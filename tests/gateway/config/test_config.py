@@ -79,7 +79,7 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
     [
         (
             "colour = 3\n" + MINIMAL,
-            "1: colour: unknown key, expected one of name, store, listener, accounts, acl, log, metrics, page, limits",
+            "1: colour: unknown key, expected one of name, store, listener, accounts, acl, log, metrics, page",
         ),
         (MINIMAL + "paht = 3\n", "4: store.paht: unknown key, expected one of path, commit_interval_ms"),
         ('name = "garage"\n[store]\n', "2: store.path: missing"),

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect as schema
 
-from gateway.config import connectors, multicast, network, streams
+from gateway.config import connectors, home_assistant, multicast, network, streams
 from gateway.config import schema as config
 from uplink.config.route import RouteConfig, RouteNeighbourConfig
 from uplink.config.tls import RouteTlsConfig
@@ -52,6 +52,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "`[log]`": config.LogConfig,
     "`[metrics]`": config.MetricsConfig,
     "`[page]`": config.PageConfig,
+    "`[home_assistant]`": home_assistant.HomeAssistantConfig,
     "`[[route]]`": RouteConfig,
     "`[[route.shape]]`": ShapeConfig,
     "`[route.tls]`": RouteTlsConfig,

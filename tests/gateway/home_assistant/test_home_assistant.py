@@ -1,0 +1,133 @@
+"""Devices as Home Assistant is told of them."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.config.home_assistant import HomeAssistantConfig
+from gateway.connectors.reading import Reading
+from gateway.connectors.senml import encode
+from gateway.home_assistant.discovery import id_of
+from gateway.home_assistant.readings import measured_in
+from tests.gateway.support import connected, running, subscribed
+from wire.codec.packets import Puback, Publish
+from wire.reasons import NOT_AUTHORIZED
+
+SHOWN = {"home_assistant": HomeAssistantConfig()}
+HOSTILE = '{{ states("x") }}/+#\u202e'
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def document_of(packet: Publish) -> dict[str, Any]:
+    assert packet.topic.startswith("homeassistant/device/")
+    return dict(msgspec.json.decode(packet.payload))
+
+
+async def test_a_device_is_announced_before_its_first_value(tmp_path: Path) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "homeassistant/#", "$SYS/home-assistant/#")
+        device = await connected(broker, "roof")
+        await device.publish("site/roof", b'{"t": 21.5, "open": true}')
+        document = document_of(await assistant.receive())
+        assert document["device"] == {"identifiers": ["holdfast-test_2dgateway-roof"], "name": "roof"}
+        assert document["origin"]["name"] == "Holdfast"
+        by_name = {one["name"]: one for one in document["components"].values()}
+        assert by_name["t"]["platform"] == "sensor"
+        assert by_name["open"]["platform"] == "binary_sensor"
+        assert by_name["t"]["expire_after"] == 3600
+        shown = [await assistant.receive(), await assistant.receive()]
+        assert {one.topic: one.payload for one in shown} == {
+            by_name["t"]["state_topic"]: b"21.5",
+            by_name["open"]["state_topic"]: b"ON",
+        }
+        assert not any(one.retain for one in shown)
+
+
+async def test_the_announcement_is_retained_and_no_client_can_replace_it(tmp_path: Path) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        first = await subscribed(broker, "first", "$SYS/home-assistant/#")
+        device = await connected(broker, "roof")
+        await device.publish("site/roof", b"21.5")
+        state = await first.receive()
+        second = await subscribed(broker, "second", "homeassistant/#")
+        packet = await second.receive()
+        assert packet.retain
+        for topic in (packet.topic, state.topic):
+            device.send(topic, b"forged", qos=1)
+            assert (await device.expect(Puback)).reason_code == NOT_AUTHORIZED
+
+
+@pytest.mark.parametrize("form", ["json", "cbor"])
+async def test_a_backlog_is_not_shown_as_now(tmp_path: Path, form: Any) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "$SYS/home-assistant/#")
+        device = await connected(broker, "roof")
+        now = now_ms()
+        for age_s, value in ((3600, 1.0), (5, 2.0), (30, 3.0), (0, 4.0)):
+            reading = Reading("temperature", value, "Cel")
+            await device.publish("site/roof", encode("roof", now - age_s * 1000, [reading], form))
+        assert [(await assistant.receive()).payload for _ in range(2)] == [b"2.0", b"4.0"]
+
+
+async def test_a_unit_of_senml_has_its_name_and_class_there(tmp_path: Path) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "homeassistant/#")
+        device = await connected(broker, "roof")
+        await device.publish("site/roof", encode("roof", now_ms(), [Reading("temperature", 1.5, "Cel")], "cbor"))
+        (component,) = document_of(await assistant.receive())["components"].values()
+        assert (component["unit_of_measurement"], component["device_class"]) == ("°C", "temperature")
+
+
+async def test_names_of_devices_reach_no_topic_and_no_template(tmp_path: Path) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "homeassistant/#")
+        device = await connected(broker, HOSTILE)
+        await device.publish("site/roof", msgspec.json.encode({HOSTILE: 1}))
+        packet = await assistant.receive()
+        assert re.fullmatch(r"homeassistant/device/[a-zA-Z0-9_-]+/config", packet.topic)
+        (component,) = document_of(packet)["components"].values()
+        assert not [key for key in component if "template" in key]
+        assert [key for key, value in component.items() if "{" in str(value)] == ["name"]
+        assert "\u202e" not in component["name"]
+
+
+async def test_a_device_with_many_values_is_shown_in_part(tmp_path: Path) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "homeassistant/#")
+        device = await connected(broker, "roof")
+        await device.publish("site/roof", msgspec.json.encode({f"v{number}": number for number in range(200)}))
+        assert len(document_of(await assistant.receive())["components"]) == 32
+
+
+def test_no_two_names_have_one_id() -> None:
+    names = ["a", "a_", "a_5f", "a-b", "a/b", "ä", "", "x" * 65, "x" * 66, "_h"]
+    assert len({id_of(name) for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"\xff",
+        b"[1]",
+        b'[{"bn":5,"v":1}]',
+        b"{",
+        b"[" * 4000,
+        b"\x81" * 4000,
+        b'[{"n":1,"v":2}]',
+        b'[{"n":"a","v":"b","t":"c"}]',
+        b'[{"n":"a","v":1,"bt":1e999}]',
+        b'{"a":null,"b":[1],"c":""}',
+        b"\xa1\x61a\xfb\x7f\xf8\0\0\0\0\0\0",
+        b"1" * 5000,
+    ],
+)
+def test_what_is_no_value_is_left_out(payload: bytes) -> None:
+    assert measured_in(payload, 0)[1] == []
