@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from gateway.config.connectors import ConnectorConfig, LineConfig, NmeaConfig
 from gateway.connectors.keeping import Keeper
@@ -48,8 +48,8 @@ class Connectors:
 
     async def run(self) -> None:
         """Runs them until it is cancelled. What was read by then is stored."""
-        tasks = [asyncio.create_task(_keep_up(name, one)) for name, one, _ in self._running]
-        storing = [asyncio.create_task(keeper.run()) for _, _, keeper in self._running]
+        tasks = [asyncio.create_task(_keep_up(name, one.run)) for name, one, _ in self._running]
+        storing = [asyncio.create_task(_keep_up(name, keeper.run)) for name, _, keeper in self._running]
         try:
             await asyncio.gather(*tasks, *storing)
         finally:
@@ -65,10 +65,10 @@ def _connector_of(config: ConnectorConfig, keeper: Keeper) -> Listening | Pollin
     return Listening(config, keeper) if isinstance(config, LineConfig | NmeaConfig) else Polling(config, keeper)
 
 
-async def _keep_up(name: str, one: Listening | Polling) -> None:
+async def _keep_up(name: str, run: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await one.run()
+            await run()
         except Exception:
             logger.exception("connector %s: unexpected failure, it begins again", name)
         await asyncio.sleep(BEGIN_AGAIN_S)

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.config.connectors import LineConfig, NmeaConfig
 from gateway.config.schema import StoreConfig
+from gateway.connectors.line import LineReader, LineReadings
 from tests.gateway.connectors.support import cable, configured, connecting, gateway, next_of, next_with
 from tests.gateway.support import connected, running, subscribed, until
 from tools.lab.testing.client import Client
@@ -165,3 +166,34 @@ async def test_what_a_full_store_did_not_take_is_a_gap(tmp_path: Path, monkeypat
                     await asyncio.wait((found,), timeout=0.05)
                 gap = await found
                 assert gap["gap.from"] <= full_s <= gap["gap.to"]
+
+
+async def test_a_connector_that_fails_begins_again_and_leaves_the_others_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.connectors.connectors.BEGIN_AGAIN_S", 0.05)
+    read, failures = LineReader.read, [ZeroDivisionError()]
+
+    def fail_once(reader: LineReader, line: bytes) -> LineReadings:
+        if line == b"13" and failures:
+            raise failures.pop()
+        return read(reader, line)
+
+    monkeypatch.setattr(LineReader, "read", fail_once)
+    async with cable() as first, cable() as second:
+        configs = [configured(LineConfig, name=name, port=line.near) for name, line in (("a", first), ("b", second))]
+        async with gateway(tmp_path, *configs) as (_, client):
+            with sender(first.far) as fails, sender(second.far) as goes_on:
+                await in_step(goes_on, client)
+                while failures:
+                    fails.send(b"1\n13\n")
+                    await asyncio.sleep(0.02)
+                goes_on.send(b"7\n")
+                while await next_of(client) != {"line": 7}:
+                    pass
+                back = asyncio.create_task(next_with(client, ["line"]))
+                while not back.done() or back.result() != {"line": 13}:
+                    if back.done():
+                        back = asyncio.create_task(next_with(client, ["line"]))
+                    fails.send(b"13\n")
+                    await asyncio.wait((back,), timeout=0.05)
