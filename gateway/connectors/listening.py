@@ -65,7 +65,7 @@ class Listening:
             if splitter.is_inside and from_ms is None:
                 continue  # still within a line that began before
             if from_ms is None:
-                from_ms = clear_ms = now_ms
+                from_ms = clear_ms = now_ms + 1  # the next whole millisecond, so that a gap is never too short
             if len(data) < READ_MOST:  # else more may wait
                 if splitter.is_between:
                     clear_ms = looked_ms
