@@ -6,7 +6,18 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-DROP_REASONS = ("expired", "evicted", "rejected", "filtered", "oversize", "ended", "damaged", "selected", "unrouted")
+DROP_REASONS = (
+    "expired",
+    "evicted",
+    "rejected",
+    "filtered",
+    "oversize",
+    "ended",
+    "damaged",
+    "selected",
+    "unrouted",
+    "unproven",
+)
 COMMIT_BOUNDS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -110,6 +121,10 @@ class RouteState:
     ``received_messages`` counts the messages that came down. ``receive_problem`` says what does not come down over this
     connection, and ``receive_note`` what comes down otherwise than asked for; "": nothing. ``statement_note`` says
     which statements do not go out, as the other broker does not take them; "": all go.
+    ``unproven_messages`` and ``unproven_bytes`` are what is kept for a receipt, and ``unproven_ms`` is when the first
+    gateway accepted the oldest of these (unix time, 0: none). ``unproven_sent`` counts the messages that went again as
+    the tables had passed over them. ``landed_ms`` is up to which time all that was landed is in the tables, as the
+    newest receipt says (unix time, 0: none said so).
     """
 
     name: str
@@ -134,6 +149,11 @@ class RouteState:
     receive_note: str = ""
     statement_note: str = ""
     backfill_messages: int = 0
+    unproven_messages: int = 0
+    unproven_bytes: int = 0
+    unproven_ms: int = 0
+    unproven_sent: int = 0
+    landed_ms: int = 0
     server: str = ""
 
     def note_error(self, text: str) -> None:
@@ -156,6 +176,11 @@ class RouteState:
     def backlog_age_s(self) -> float:
         """Seconds since the first gateway accepted the oldest message that waits."""
         return max(0.0, time.time() - self.oldest_ms / 1000) if self.oldest_ms else 0.0
+
+    @property
+    def unproven_age_s(self) -> float:
+        """Seconds since the first gateway accepted the oldest message that is kept until a receipt."""
+        return max(0.0, time.time() - self.unproven_ms / 1000) if self.unproven_ms else 0.0
 
 
 class RouteAbout(NamedTuple):

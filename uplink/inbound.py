@@ -27,6 +27,7 @@ from wire.bulk.connection import Acknowledgements
 from wire.bulk.reader import Publishes
 from wire.codec.packets import Publish, Pubrel, Suback, Unsuback
 from wire.packet_types import PUBREL
+from wire.receipt import RECEIPT_TOPICS
 from wire.reserved import RESERVED_TOPICS
 
 FULL = "what the broker sends waits: the store, the queue of a subscriber, or what a topic filter may have, is full"
@@ -98,14 +99,14 @@ class Inbound:
             await self._services.log.submit([qos2.forget_incoming(self._queue.publisher.client_id)])
             self._queue.publisher.incoming.clear()
         former = (*note.subscribed, *self._queue.link.asked.filters) if is_present else ()
-        note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribe]))
+        note.subscribed = tuple(dict.fromkeys([*former, *self._config.subscribed]))
         await self._notes.save()
         self._remote.reading.may_take = self._may_take
         self._remote.reading.take(self._handle)
         if self._end is not None:
             self._end.begin(self.requests, session_present=is_present, noted=former)
         else:
-            wanted = self._config.subscribe
+            wanted = self._config.subscribed
             self._subscribed = dict.fromkeys(former)
             self.requests.subscribe(wanted)
             self.requests.unsubscribe([one for one in former if one not in wanted])
@@ -155,6 +156,8 @@ class Inbound:
         """Acts on what the broker sent, or hands it on."""
         if isinstance(step, Publish) and self._end is not None and step.topic.startswith(RESERVED_TOPICS):
             self._hear(step)
+        elif isinstance(step, Publish) and step.retain and f"{step.topic}/".startswith(RECEIPT_TOPICS):
+            self._hear_receipt(step)
         elif isinstance(step, Publish):
             self._intake.handle_publish(step)
         elif isinstance(step, Publishes):
@@ -191,6 +194,13 @@ class Inbound:
             self._has_said_full = True
             logger.warning("route %s: %s", self._queue.state.name, FULL)
         self._queue.state.receive_note = FULL if self._intake.has_waiting else self.requests.remark
+
+    def _hear_receipt(self, packet: Publish) -> None:
+        """Takes what the tables say of the route's messages. Receipts are retained, so that none comes in a batch."""
+        keeping = self._queue.keeping
+        if keeping is not None and (problem := keeping.hear(packet.topic, packet.payload)):
+            self._queue.state.note_error(f"a receipt on {packet.topic!r}: {problem}")
+        self._intake.take_newest(packet)
 
     def _hear(self, packet: Publish) -> None:
         """Takes what the neighbour tells of its network."""
@@ -240,7 +250,7 @@ class Inbound:
         """Says which subscriptions the broker does not serve as asked. It is no fault here if a neighbour refuses what
         clients want.
         """
-        configured = (*self._config.subscribe, *self._services.config.network.summary)
+        configured = (*self._config.subscribed, *self._services.config.network.summary)
         self._queue.state.receive_problem = self.requests.problem_with(configured)
         if problem := self.requests.problem_with(self.requests.refused):
             self._queue.state.note_error(problem)

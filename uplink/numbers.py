@@ -82,6 +82,7 @@ class RouteNumbers:
         # Whether there are other messages than statements: among the due ones, and behind them.
         self._has_due_news = self._has_news = True  # not known at the start
         self._is_due, self._is_acknowledged = Signal(), Signal()
+        self._is_asked = False
         self._left_out = None if cursor.is_backfill else left_out
         self._left_out_due = RUNS_MOST
         self._unseen: tuple[int, int] | None = None  # positions between which messages may have been left out
@@ -229,6 +230,11 @@ class RouteNumbers:
             self._now.left_out, self._now.left_out_ahead = self._left_out.come_past(), self._left_out.ahead()
         return [self._log.routes.save_numberings(self._consumer)]
 
+    def ask(self) -> None:
+        """Has a statement made soon, also without news."""
+        self._is_asked = True
+        self._is_due.set()
+
     def note_acknowledged(self) -> None:
         """The broker has acknowledged messages."""
         self._is_acknowledged.set()
@@ -306,8 +312,9 @@ class RouteNumbers:
         if not self._cursor.is_backfill:  # the ranges of a route are in the statements of its other lane
             dropped, until_ms = await self._log.reader.read_dropped(self._consumer, since_ms, now_ms)
         left = self._left_out if self._left_out is not None and self._left_out.is_on else None
-        if not (self._has_due_news or dropped or (left is not None and left.has_news)):
+        if not (self._is_asked or self._has_due_news or dropped or (left is not None and left.has_news)):
             return
+        self._is_asked = False
         before = now.statements, now.said, now.said_ms, now.due
         now.said, now.said_ms, now.due, self._has_due_news = now.due_to, until_ms, {}, False
         left_out = left.take(RUNS_MOST) if left is not None else {}

@@ -16,6 +16,7 @@ from uplink.connect.connector import Accepted, Connector, LinkDown
 from uplink.connect.notes import RouteNotes
 from uplink.connect.remote import MAXIMUM_PACKET_SIZE, Remote
 from uplink.delivery.answers import Answers
+from uplink.delivery.passed_over import PassedOver
 from uplink.delivery.resend import Resend
 from uplink.delivery.statements import Statements
 from uplink.delivery.suspicion import Suspicion
@@ -32,7 +33,7 @@ from wire.identity import find_user_property
 
 QOS_0_ONLY = "the broker takes only messages of QoS 0, so it acknowledges none"
 NO_BATCHES = 'the broker speaks MQTT 3.1.1, and batches need MQTT 5 [framing = "batch"]'
-NO_RECEIVING = "the broker speaks MQTT 3.1.1, over which the route's own messages would come back [direction]"
+NO_RECEIVING = "the broker speaks MQTT 3.1.1, over which the route's own messages would come back [direction, until]"
 UNFIT = (QOS_0_ONLY, NO_BATCHES, NO_RECEIVING)
 """Why a broker cannot serve a route at all."""
 
@@ -164,6 +165,8 @@ class Route:
             try:
                 resend = Resend(window, sender, self._log, self.queue, self._statements)
                 works = [resend.run(), self._statements.run(), self.queue.link.send_retained(sender)]
+                if (keeping := self.queue.keeping) is not None:
+                    works.append(PassedOver(window, sender, keeping, self.queue).run())
                 works += [lane.run(self._statements.wait_for) for lane in self.queue.lanes.numbers]
                 await _work_until(remote.ended, works)
             finally:

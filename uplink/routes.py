@@ -178,7 +178,10 @@ class Routes:
     def _start(self, name: str) -> None:
         if self._group is None:  # the gateway ends
             return
-        runs = [self._queues()[name].watch.run()]
+        queue = self._queues()[name]
+        runs = [queue.watch.run()]
+        if queue.keeping is not None:
+            runs.append(queue.keeping.run())
         if route := self._serving.get(name):
             runs.append(route.run())
         self._tasks[name] = [self._group.create_task(run) for run in runs]

@@ -21,6 +21,7 @@ from gateway.streams.names import BadStream, place_of
 from gateway.topic_memory import remember
 from wire.bulk.property_block import GATEWAY_MARK
 from wire.properties import RESPONSE_TOPIC
+from wire.receipt import LANDED_TOPIC
 from wire.reserved import RESERVED_TOPICS, STREAM_TOPICS
 from wire.route_numbers import STATEMENT_TOPICS, statement_topic
 from wire.topics import parse_shared
@@ -28,6 +29,8 @@ from wire.topics import parse_shared
 TOPICS_REMEMBERED = 1024  # for each client and direction
 PUBLISHED_REMEMBERED = 4096  # topics that a client publishes to
 ORIGINS_REMEMBERED = 1024
+
+RECEIPT_LEVELS = split(LANDED_TOPIC)
 
 Decisions = tuple[tuple[bool, Levels], ...]
 
@@ -265,6 +268,8 @@ class Permissions:
             answer = False  # the gateway's own topics
         elif topic.startswith(RESERVED_TOPICS):
             answer = False
+        elif known is self._may_publish and levels[:2] == RECEIPT_LEVELS:
+            answer = self._may_give_receipts(decisions, (*self._prefix, *levels))
         elif self._rules is None:
             answer = True
         else:
@@ -272,6 +277,12 @@ class Permissions:
             answer = next((allows for allows, wanted in decisions if takes(wanted, levels)), False)
         remember(known, topic, answer, TOPICS_REMEMBERED)
         return answer
+
+    def _may_give_receipts(self, decisions: Decisions, levels: Levels) -> bool:
+        """A receipt ends custody, so a rule has to name these topics: no wildcard stands for them."""
+        begin = len(self._prefix)
+        named = [one for one in decisions if one[1][begin : begin + 2] == RECEIPT_LEVELS]
+        return next((allows for allows, wanted in named if takes(wanted, levels)), False)
 
 
 class Topics(dict[bytes, str]):
@@ -325,6 +336,9 @@ class Trusting(Permissions):
 
     @property
     def identifies_some(self) -> bool:
+        return True
+
+    def _may_give_receipts(self, decisions: Decisions, levels: Levels) -> bool:
         return True
 
 

@@ -71,6 +71,19 @@ ROUTE_GAUGES: dict[str, tuple[str, Callable[[RouteState], float]]] = {
         "When the next broker last acknowledged a message, as Unix time.",
         lambda r: r.acknowledged_ms / 1000,
     ),
+    "unproven_messages": (
+        "Messages that the next broker has acknowledged, and that are kept until a receipt.",
+        lambda route: route.unproven_messages,
+    ),
+    "unproven_bytes": ("Bytes in the store of these messages.", lambda route: route.unproven_bytes),
+    "unproven_age_seconds": (
+        "How long ago the first gateway accepted the oldest of these messages.",
+        lambda route: route.unproven_age_s,
+    ),
+    "landed_timestamp_seconds": (
+        "Up to when all that was landed is in the tables, by the newest receipt, as Unix time.",
+        lambda route: route.landed_ms / 1000,
+    ),
 }
 ROUTE_COUNTERS = {
     "reconnects": "Connections of a route after its first one.",
@@ -78,6 +91,7 @@ ROUTE_COUNTERS = {
     "qos_0_sent": "Messages of QoS 0 that a route has sent as they came.",
     "qos_0_dropped": "Messages of QoS 0 that a route has not sent.",
     "received_messages": "Messages that came down over a route.",
+    "unproven_sent": "Messages that a route has sent again because the tables had passed over them.",
 }
 LINK_GAUGES: dict[str, tuple[str, Callable[[LinkStatus], float]]] = {
     "connected": ("Whether a link is up.", lambda link: float(link.connected)),

@@ -164,6 +164,7 @@ class Overview:
                 for unit in one.units
                 if unit.problem and not one.problem
             ]
+            + [_note_on_kept(route) for route in self.routes if route.unproven_messages]
             + [note for link in self._link_status() for note in _notes_on(link)]
         )
 
@@ -189,6 +190,15 @@ class Overview:
             *connectors,
         )
         return [problem for problem in found if problem]
+
+
+def _note_on_kept(route: RouteState) -> str:
+    """Says what no receipt has settled yet."""
+    since = f", the oldest since {_utc_of(route.unproven_ms)}" if route.unproven_ms else ""
+    return (
+        f"route {route.name}: {route.unproven_messages:,} acknowledged messages ({route.unproven_bytes:,} B) are kept "
+        f"until a receipt{since}"
+    )
 
 
 def _notes_on(link: LinkStatus) -> Iterator[str]:

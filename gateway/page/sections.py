@@ -23,6 +23,7 @@ REASONS = {
     drops.OVERSIZE: "it is larger than the client takes",
     drops.ENDED: "it waited for a session, group or route that has ended",
     drops.UNROUTED: "the neighbour that wanted it was not connected",
+    drops.UNPROVEN: "the next broker has it; no receipt came before the gateway gave its copy up",
 }
 WORDS_OF_DEVICES = {Standing.FINE: "in rhythm", Standing.ODD: "silent", Standing.UNKNOWN: "unknown"}
 WHEN_FULL = {

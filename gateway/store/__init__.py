@@ -36,6 +36,7 @@ from gateway.store.group_commit import AckBatch, AckOrder
 from gateway.store.log import MessageLog
 from gateway.store.qos2_out import Outgoing
 from gateway.store.routes.hand_over import hand_over
+from gateway.store.routes.kept import Kept
 from gateway.store.routes.lane_cursor import LaneCursor
 from gateway.store.routes.left_out import LeftOut
 from gateway.store.routes.refused import Refused
@@ -43,7 +44,7 @@ from gateway.store.seen import SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import disk, quarantine, shelf, wal
 from gateway.store.sqlite.folder import MESSAGES, why_unusable
 from gateway.store.tables import drops, qos2, read_to, retained, sessions, wills
-from gateway.store.tables.log_rows import PublishBatch, Work
+from gateway.store.tables.log_rows import Part, PublishBatch, Work
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.routes import Handed, Numbering
 from gateway.store.tables.seen import Masks, masks_of
@@ -63,12 +64,14 @@ __all__ = [
     "Grant",
     "GroupCursor",
     "Handed",
+    "Kept",
     "LaneCursor",
     "LeftOut",
     "Masks",
     "MessageLog",
     "Numbering",
     "Outgoing",
+    "Part",
     "Piece",
     "PublishBatch",
     "ReasonToDrop",

@@ -6,6 +6,9 @@ SESSION, GROUP = "session/", "share/"
 BACKFILL = "backfill/"
 """Begins the name of the place of a route's backfill, before the route's own name."""
 
+KEPT = "kept/"
+"""Begins the name of the place up to which a route keeps nothing, before the route's own name. It is no consumer's."""
+
 LOST = ""
 """The name of a row for consumers whose own row is corrupt: each of them goes on at the place of this row.
 

@@ -13,6 +13,7 @@ from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.registry import Consumers, topics_by_cursor
 from gateway.store.maintenance import Maintenance
+from gateway.store.routes.kept import KeptPlaces
 from gateway.store.seen import Seen
 from gateway.store.tables.drops import EVICTED, GATEWAY
 from gateway.store.tables.evicted import EvictedInFlight, EvictedMessage
@@ -32,6 +33,7 @@ class Evictable(Protocol):
     consumers: Consumers
     audience: Audience[Cursor]
     seen: Seen
+    kept: KeptPlaces
 
     @property
     def head(self) -> int: ...
@@ -70,7 +72,8 @@ class Eviction:
         return evicted
 
     async def evict(self, count: int, size: int) -> bool:
-        """Drops the oldest messages that consumers still need, and notes ranges. What can be trimmed goes first.
+        """Drops the oldest messages that consumers still need, and notes ranges. What can be trimmed goes first, and
+        before it what routes keep although it is acknowledged.
 
         Args:
             count: least number of messages to drop.
@@ -83,6 +86,10 @@ class Eviction:
             sqlite3.Error: the log cannot be read or written.
         """
         log, consumers = self._log, self._log.consumers
+        if await log.kept.give_way():
+            self._maintenance.trim()
+            await log.submit([])
+            return True
         are_many = len(consumers.cursors) > PASS_AT_ONCE
         log.seen.evict(consumers.needed_from(log.head))
         if are_many:  # each look at all places takes a turn of the loop

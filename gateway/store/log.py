@@ -42,6 +42,7 @@ from gateway.store.eviction import Eviction
 from gateway.store.group_commit import GroupCommit, Told, Witness, future_of, tell_of_failure
 from gateway.store.maintenance import Maintenance
 from gateway.store.reader import Reader, RowCache
+from gateway.store.routes.kept import KeptPlaces
 from gateway.store.routes.refused import RefusedMessages
 from gateway.store.routes.stored_routes import StoredRoutes
 from gateway.store.seen import Seen
@@ -263,6 +264,7 @@ class Space:
         """Takes out what no consumer needs, also in the middle of a nearly full log. Returns how many messages and
         bytes are still to be looked at."""
         self._log.seen.make_room()
+        self._log.kept.make_room()
         return self._compaction.make_room()
 
     async def measure_state(self) -> None:
@@ -311,6 +313,7 @@ class MessageLog:
         self.refused = RefusedMessages(self, self.consumers.keepers, found.refused)
         self.seen = Seen(self, found.seen, identity)
         self.consumers.keepers.keep_softly(self.seen)
+        self.kept = KeptPlaces(self, found.cursors, self.consumers.keepers)
         self._compaction = Compaction(
             self.consumers,
             self.audience,
@@ -483,6 +486,7 @@ class MessageLog:
         self.audience.close()
         self.backlogs.close()
         await self._compaction.close()
+        await self.kept.close()
         self.seen.close()
         self._maintenance.close()
         await self.writer.close()

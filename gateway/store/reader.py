@@ -175,6 +175,10 @@ class Reader:
         """Returns how many messages consumers did not get, by reason. Raises sqlite3.Error."""
         return await self._on_thread(drops.counted_of, consumers)
 
+    async def size_between(self, after: int, up_to: int) -> int:
+        """Returns the bytes in the file of the messages between two positions, roughly. Raises sqlite3.Error."""
+        return await self._on_thread(log_rows.size_between, after, up_to)
+
     async def size_of_state(self) -> int:
         """Returns the bytes of all rows but messages and retained messages. Raises sqlite3.Error."""
         return await self._on_thread(schema.size_of_state)

@@ -15,7 +15,7 @@ from tests.house.extras import EXTRAS, NEEDS_ALL_EXTRAS, brought_by, included
 from tests.house.repository import FOLDERS, PORTABLE_FOLDERS, ROOT, imports, read
 from tools.cli.commands import COMMANDS
 
-CONFIGURED = {"proton"}  # what only a route of a kind needs, by an extra of its own; the gateway runs without it
+CONFIGURED = {"proton", "nacl"}  # what only some routes need, by an extra of its own; the gateway runs without it
 EVERYWHERE = {"pip"}  # in each virtual environment
 SIMULATED = {path.stem for path in (ROOT / "tools/lab/sim/boards").glob("*.py")}  # a board's modules
 ON_A_BOARD = ("tools.lab.sim.boards.", "tools.lab.sim.firmware.")  # what MicroPython runs, besides the portable folders

@@ -20,13 +20,23 @@ class QueueNeighbour(NamedTuple):
     is_passive: bool
 
 
+class KeepSettings(NamedTuple):
+    """How long a route keeps what its broker has acknowledged, as the keys of the configuration say."""
+
+    keep_max_bytes: int | None
+    keep_max_age_s: int
+    resend_after_s: int
+    receipt_key: str | None = None
+
+
 @dataclass(frozen=True)
 class QueueSettings:
     """The settings of a route that its queue goes by; ``RouteConfig`` and ``ForeignConfig`` make one.
 
     ``broker`` is a URL. ``sent`` are the topic filters of the messages that the route sends, None: the filters that the
     store knows. ``batch_limits`` are the most messages and bytes in a batch, and the milliseconds that a message waits
-    for others; None: there are no batches. The other names are keys of the configuration.
+    for others; None: there are no batches. ``keep`` is None where an acknowledgement ends custody. The other names are
+    keys of the configuration.
     """
 
     broker: str = ""
@@ -48,6 +58,7 @@ class QueueSettings:
     max_age_s: int | None = None
     max_messages_per_origin: int | None = None
     max_bytes_per_origin: int | None = None
+    keep: KeepSettings | None = None
 
 
 NOT_CONFIGURED = QueueSettings()

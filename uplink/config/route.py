@@ -1,6 +1,7 @@
 """The keys of a route to an MQTT broker: a ``[[route]]`` table without ``kind``."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,15 +9,20 @@ import msgspec
 from gateway.links import LinkSettings
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, Hops, Mode, NonEmpty, SelectConfig, ZoneName
 from host.server import parse_server
-from uplink.config.queue import INFLIGHT_WINDOW_MAX, STATEMENT_INTERVAL_S, QueueNeighbour, QueueSettings
+from uplink.config.queue import INFLIGHT_WINDOW_MAX, STATEMENT_INTERVAL_S, KeepSettings, QueueNeighbour, QueueSettings
+from uplink.config.receipt_key import problem_with_key
 from uplink.config.schedule import check_window
 from uplink.config.tls import RouteTlsConfig
 from uplink.shape import ShapeConfig
 from wire.bulk.column_batch import MESSAGES_MAX
 from wire.errors import WireError
+from wire.receipt import RECEIPT_TOPICS
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
+KEEP_KEYS = ("keep_max_bytes", "keep_max_age_s", "resend_after_s", "receipt_key")
+KEEP_MAX_AGE_S, RESEND_AFTER_S = 30 * 86_400, 180  # where the configuration does not say
+RECEIPTS = RECEIPT_TOPICS + "#"
 BATCH_BYTES_MAX = 8 << 20
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
 
@@ -201,6 +207,31 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     broker has to let the route [publish them](../how-to/next-broker.md#statements); if it does not take one, none goes
     there for a day, also over restarts. A route that only receives makes none."""
 
+    until: Literal["acknowledgement", "receipt"] = "acknowledgement"
+    """Until when the gateway keeps a message. `"acknowledgement"`: until the broker has acknowledged it. `"receipt"`:
+    until a [receipt](receipts.md) from the tables says that it is settled, and what the tables have passed over
+    [goes again](../how-to/until-the-table.md). The route then also receives what is published to `hf/receipt/#`, and
+    needs statements."""
+
+    keep_max_bytes: Count | None = None
+    """The most bytes of what is kept for its receipt, as they are in the store. Beyond it the oldest are given up,
+    which leaves ranges `unproven`. Without it there is no other limit than that of the store, which gives up what is
+    kept before it refuses or drops anything."""
+
+    keep_max_age_s: Count | None = None
+    """The longest time in seconds since the first gateway accepted a message for which it is kept for its receipt; 30
+    days if it is left out."""
+
+    resend_after_s: Count | None = None
+    """How much later than a message another one has to come into the store so that the first counts as passed over once
+    the other is settled, in seconds; 180 if it is left out. Landers and jobs may take messages in another order by no
+    more than that."""
+
+    receipt_key: NonEmpty | None = None
+    """The public key, in 64 hexadecimal digits, with whose other half the [receipts](receipts.md#signature) are signed,
+    as `holdfast cloud receipts --new-signing-key` prints it. With it no other receipts count. It needs the extra
+    `receipts`."""
+
     windows: tuple[str, ...] = ()
     """When the route may be connected, as cron expressions: minute, hour, day of month, month and day of week, in the
     machine's local time. It is connected in each minute that one of them matches: `* 1-4 * * *` is from 1:00 to 4:59.
@@ -253,7 +284,25 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     @property
     def receives(self) -> bool:
         """Whether the route has subscriptions at the broker."""
-        return bool(self.subscribe) or self.neighbour is not None
+        return bool(self.subscribed) or self.neighbour is not None
+
+    @property
+    def subscribed(self) -> tuple[str, ...]:
+        """The topic filters of the messages that the route receives, receipts among them where it waits for these."""
+        has_receipts = any(_overlap(RECEIPTS, one) for one in self.subscribe)
+        return self.subscribe if self.until != "receipt" or has_receipts else (*self.subscribe, RECEIPTS)
+
+    @property
+    def keep(self) -> KeepSettings | None:
+        """How long the route keeps what is acknowledged, None: no longer."""
+        if self.until != "receipt":
+            return None
+        return KeepSettings(
+            self.keep_max_bytes,
+            self.keep_max_age_s or KEEP_MAX_AGE_S,
+            self.resend_after_s or RESEND_AFTER_S,
+            self.receipt_key,
+        )
 
     def queue_settings(self, gateway: str) -> QueueSettings:
         """Returns what the route's queue goes by, at the gateway of this name."""
@@ -285,6 +334,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
             self.max_age_s,
             self.max_messages_per_origin,
             self.max_bytes_per_origin,
+            self.keep,
         )
 
     @classmethod
@@ -300,6 +350,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
         yield from _errors_in_filters(values)
         yield from _errors_in_framing(values)
         yield from _errors_in_unused(values)
+        yield from _errors_in_keeping(values)
         for window in values.get("windows", ()):
             try:
                 check_window(window)
@@ -372,6 +423,32 @@ def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
             check_topic_name(values["batch_topic"])
         except WireError as error:
             yield "batch_topic", str(error)
+
+
+def _errors_in_keeping(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if values.get("until", "acknowledgement") != "receipt":
+        for key in KEEP_KEYS:
+            if values.get(key) is not None:
+                yield key, 'it needs until = "receipt"'
+        return
+    if values.get("neighbour") is not None:
+        yield "until", "a route to a neighbour waits for no receipts: its clients ask for these themselves"
+    elif values.get("direction", "out") == "in":
+        yield "until", "a route that sends nothing keeps nothing"
+    if values.get("outgoing") or any(map(_selects, values.get("shape") or ())):
+        yield "until", "the route leaves messages out by conditions or rules: these would go as if they were lost"
+    if values.get("statement_interval_s", STATEMENT_INTERVAL_S) == 0:
+        yield "statement_interval_s", 'a route with until = "receipt" makes statements: expected more than 0'
+    if values.get("receipt_key") and (problem := problem_with_key(values["receipt_key"])):
+        yield "receipt_key", problem
+    for one in values.get("subscribe") or ():
+        if _overlap(RECEIPTS, one) and one not in ("#", "hf/#", RECEIPTS):
+            yield "subscribe", f"{one!r} matches some receipts: name {RECEIPTS!r} as a whole"
+
+
+def _selects(rule: ShapeConfig | dict[str, Any]) -> bool:
+    get = rule.get if isinstance(rule, dict) else partial(getattr, rule)
+    return any(get(key) is not None for key in ("where", "every", "dead_band"))
 
 
 def _errors_in_unused(values: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -128,8 +128,8 @@ class Answers:
 
     def set_aside(self, packet_identifier: int, reason: str) -> None:
         """Sets a message aside over which the broker has ended the connection."""
-        if self._window.give_up_retained(packet_identifier):
-            self._state.note_error(f"a retained message: {reason}")
+        if self._window.give_up_copy(packet_identifier):
+            self._state.note_error(f"a message that is no new one: {reason}")
             return
         try:
             self._keep_aside(packet_identifier, reason)
@@ -202,8 +202,8 @@ class Answers:
 
     def _send_later(self, packet_identifiers: list[int], why: str) -> None:
         resent = [one for one in packet_identifiers if self._sent.resent.pop(one, None)]  # these are still due
-        owed = [one for one in packet_identifiers if self._sent.is_retained(one)]
-        owed = [one for one in owed if one not in self._window.outgoing.flows]  # they go over the next connection
+        owed = [one for one in packet_identifiers if self._sent.is_copy(one)]
+        owed = [one for one in owed if one not in self._window.outgoing.flows]  # they go later
         self._window.forget([*resent, *owed])
         self._again += [one for one in packet_identifiers if one not in resent and one not in owed]
         self._outlet.slow_down()
@@ -220,8 +220,8 @@ class Answers:
         if code in REFUSES_TOPIC and self._sent.is_batch(packet_identifier):
             self._send_later([packet_identifier], f"the broker refuses the topic of the batches: {describe(code)}")
             return
-        if self._window.give_up_retained(packet_identifier):
-            self._state.note_error(f"the broker refuses a retained message: {describe(code)}")
+        if self._window.give_up_copy(packet_identifier):
+            self._state.note_error(f"the broker refuses a message that is no new one: {describe(code)}")
             return
         if self._sent.split(packet_identifier):
             self._backoff.reset()

@@ -1,5 +1,7 @@
 """What a route has sent over one connection and what has no acknowledgement yet."""
 
+from collections.abc import Iterable
+
 from gateway.store import Refused, qos2
 from uplink.delivery.statements import Statements
 from uplink.queue.route_queue import RouteQueue
@@ -7,20 +9,22 @@ from uplink.queue.route_queue import RouteQueue
 
 class SentMessages:
     """Tells what a packet identifier in flight stands for: a message or a batch that the route's cursor has handed out,
-    a QoS 2 flow, a refused message that was sent again, or a retained one.
+    a QoS 2 flow, a refused message that was sent again, one that the tables have passed over, or a retained one.
 
     Args:
         queue: what waits for the route.
         statements: which statements the broker takes.
 
     ``resent`` are the refused messages of QoS 1, by packet identifier. ``given`` are the packet identifiers of QoS 1
-    messages that no cursor of the route has. ``to_split`` are the QoS 2 batches that the broker does not take, and
+    messages that no cursor of the route has, and ``again`` maps those among them that the tables have passed over to
+    their positions. ``to_split`` are the QoS 2 batches that the broker does not take, and
     whose halves are to go instead.
     """
 
     def __init__(self, queue: RouteQueue, statements: Statements) -> None:
         self.resent: dict[int, Refused] = {}
         self.given: set[int] = set()
+        self.again: dict[int, int] = {}
         self.to_split: list[qos2.Flow] = []
         self._flows = queue.outgoing.flows
         self._lanes = queue.lanes
@@ -34,9 +38,15 @@ class SentMessages:
         if one := self.resent.get(packet_identifier):
             return one.position, one.row.via
         if packet_identifier in self.given:
-            return 0, ""
+            return self.again.get(packet_identifier, 0), ""
         position, number = self._lanes.outlet.place_of(packet_identifier)
         return position, self._lanes.numbers_of(packet_identifier).via(number)
+
+    def forget(self, packet_identifiers: Iterable[int]) -> None:
+        """These packet identifiers stand for no message of QoS 1 any more that no cursor has."""
+        for packet_identifier in self.given.intersection(packet_identifiers):
+            self.given.remove(packet_identifier)
+            self.again.pop(packet_identifier, None)
 
     def is_retained(self, packet_identifier: int | None) -> bool:
         """Whether a message is a retained one that the route owes its neighbour."""
@@ -44,7 +54,14 @@ class SentMessages:
             return False
         if flow := self._flows.get(packet_identifier):
             return bool(flow.topic)
-        return packet_identifier in self.given and packet_identifier not in self.resent
+        is_other = packet_identifier in self.resent or packet_identifier in self.again
+        return packet_identifier in self.given and not is_other
+
+    def is_copy(self, packet_identifier: int) -> bool:
+        """Whether the route goes on as before if the broker does not take a message: a retained one, or one that the
+        broker has acknowledged before.
+        """
+        return packet_identifier in self.again or self.is_retained(packet_identifier)
 
     def statement_topic(self, packet_identifier: int) -> str:
         """Returns the topic of a statement, "" if it is another message."""
@@ -56,7 +73,8 @@ class SentMessages:
         """Whether a message carries a batch."""
         if flow := self._flows.get(packet_identifier):
             return bool(flow.ranges)
-        return packet_identifier not in self.resent and self._lanes.outlet.is_batch(packet_identifier)
+        is_other = packet_identifier in self.resent or packet_identifier in self.again
+        return not is_other and self._lanes.outlet.is_batch(packet_identifier)
 
     def split(self, packet_identifier: int) -> bool:
         """Has two halves of a batch sent instead of it; returns False if it is no batch, or has a single message."""

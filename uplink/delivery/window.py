@@ -90,6 +90,8 @@ class RouteWindow(Window):
             if shaped is None:
                 return False
             message = shaped
+        elif packet_identifier in self.sent.again and self._statements.is_refused(message.topic):
+            return False
         elif packet_identifier is not None and self._statements.is_refused(message.topic):
             position, via = self.sent.place_of(packet_identifier)
             self._statements.keep(position, message, via)
@@ -102,7 +104,7 @@ class RouteWindow(Window):
         try:
             self.send(message, grant, packet_identifier, dup and self.session_present, properties_of)
         except PacketTooLargeError as error:
-            if self.sent.is_retained(packet_identifier):
+            if packet_identifier is not None and self.sent.is_copy(packet_identifier):
                 self.drop(drops.OVERSIZE, message)
                 return False
             if packet_identifier is not None and self.sent.split(packet_identifier):
@@ -195,12 +197,14 @@ class RouteWindow(Window):
 
     def forget(self, packet_identifiers: Iterable[int]) -> None:
         packet_identifiers = list(packet_identifiers)
-        self.sent.given.difference_update(packet_identifiers)
+        self.sent.forget(packet_identifiers)
         super().forget(packet_identifiers)
 
-    def give_up_retained(self, packet_identifier: int) -> bool:
-        """Ends a retained message that the neighbour refuses; returns False if the message is another one."""
-        if not self.sent.is_retained(packet_identifier):
+    def give_up_copy(self, packet_identifier: int) -> bool:
+        """Ends a retained message, or one that goes once more, which the broker refuses; returns False if the message
+        is another one.
+        """
+        if not self.sent.is_copy(packet_identifier):
             return False
         if packet_identifier in self.outgoing.flows:
             self.handle_pubcomps([packet_identifier])
@@ -209,7 +213,7 @@ class RouteWindow(Window):
         return True
 
     def handle_pubacks(self, packet_identifiers: list[int]) -> None:
-        self.sent.given.difference_update(packet_identifiers)
+        self.sent.forget(packet_identifiers)
         super().handle_pubacks(packet_identifiers)
         self._note_acknowledged()
 

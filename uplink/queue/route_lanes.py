@@ -29,7 +29,7 @@ class RouteLanes:
 
     ``live`` hands out the messages as they are stored, but for those of the backfill, which ``backfill`` hands out, if
     there is one. ``numbers`` are those of each lane; the live lane's come first. ``outlet`` hands out what both do, as
-    the route sends it. ``keeper`` says what is backfill.
+    the route sends it. ``keeper`` says what is backfill, and ``left_out`` what the route leaves out.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RouteLanes:
         self._refusals = refusals
         self._former_head = log.head
         is_known, self.live = consumer in log.consumers.names(), self._open_lane(settings)
-        self._left_out = LeftOut(self.live, log.routes.left_out, log.routes.own, is_statement_topic)
+        self.left_out = LeftOut(self.live, log.routes.left_out, log.routes.own, is_statement_topic)
         self.numbers = [self._numbers_of_lane(self.live, is_known=is_known)]
         self.backfill: LaneCursor | None = None
         self._change_backfill(settings)
@@ -106,7 +106,7 @@ class RouteLanes:
 
     def forget(self) -> None:
         """Ends the lanes: nothing waits for the route any more."""
-        self._left_out.close()
+        self.left_out.close()
         for cursor in self.cursors:
             cursor.drop()
 
@@ -124,7 +124,7 @@ class RouteLanes:
 
     def _numbers_of_lane(self, cursor: LaneCursor, *, is_known: bool) -> RouteNumbers:
         """Returns what numbers a lane; if the lane's place was not known, an epoch begins."""
-        numbers = RouteNumbers(*self._names, self._log, cursor, self._has_unstated_backfill, self._left_out)
+        numbers = RouteNumbers(*self._names, self._log, cursor, self._has_unstated_backfill, self.left_out)
         if not is_known:
             numbers.end()
         return numbers
@@ -151,11 +151,11 @@ class RouteLanes:
         if ranges or settings.order == "live_first" or self._is_backfill_unsaid(settings):
             if self.backfill is None:
                 is_known, self.backfill = place in log.consumers.names(), self._open_lane(settings, is_backfill=True)
-                self._left_out.add_lane(self.backfill)
+                self.left_out.add_lane(self.backfill)
                 self.numbers.append(self._numbers_of_lane(self.backfill, is_known=is_known))
         elif self.backfill is not None:
             self.numbers.pop().end()
-            self._left_out.remove_lane(self.backfill)
+            self.left_out.remove_lane(self.backfill)
             self.backfill.drop()
             self.backfill = None
         else:

@@ -10,6 +10,7 @@ from gateway.routes import FilterTree, Message, RouteState
 from gateway.store import Delivery, Endings, MessageLog, Outgoing, ReasonToDrop, consumer_names, qos2
 from uplink.config.queue import NOT_CONFIGURED, QueueSettings
 from uplink.outlet.batch_publish import BatchPublish
+from uplink.queue.keeping import Keeping
 from uplink.queue.link import RouteLink
 from uplink.queue.route_lanes import RouteLanes
 from uplink.queue.status import RouteStatus
@@ -57,7 +58,8 @@ class RouteQueue:
     flows, and ``refusals`` the messages that are set aside. ``unwanted`` are the packet identifiers of QoS 2 messages
     that no client at the broker has subscribed to, until their PUBCOMPs: the broker has dropped its copies, and the
     messages go again behind these. ``settings`` are the route's now.
-    ``endings`` is told of messages that wait for what a neighbour wants no more.
+    ``endings`` is told of messages that wait for what a neighbour wants no more. ``keeping`` is what of the
+    acknowledged messages stays until a receipt, None where none does.
     """
 
     def __init__(
@@ -95,6 +97,15 @@ class RouteQueue:
         self.outgoing.number = self._number
         self.unwanted: set[int] = set()
         self.watch = self._watch()
+        self.keeping = self._keep()
+
+    def _keep(self) -> Keeping | None:
+        if self.settings.keep is None:
+            self._log.kept.end(self.consumer)
+            return None
+        lanes = self.lanes
+        sends, ask = lanes.left_out, lanes.numbers[0].ask
+        return Keeping(self._log, self.consumer, lambda: lanes.cursors, sends, self.state, self.settings.keep, ask)
 
     def _watch(self) -> BacklogWatch:
         lanes = self.lanes
@@ -173,6 +184,8 @@ class RouteQueue:
                 self._resubscribe(endings)
         self.lanes.subscribe(settings)
         self.watch = self._watch()
+        if settings.keep is None or self.keeping is None or settings.keep != self.keeping.settings:
+            self.keeping = self._keep()
 
     @property
     def has_session(self) -> bool:
@@ -221,6 +234,11 @@ class RouteQueue:
             self.settings.order,
             state.live_messages,
             state.backfill_messages,
+            state.unproven_messages,
+            state.unproven_bytes,
+            state.unproven_ms,
+            state.unproven_sent,
+            state.landed_ms,
         )
 
     async def forget(self, endings: Endings) -> None:
@@ -231,6 +249,7 @@ class RouteQueue:
         for one in self.refusals.all():
             self._log.defer(self.refusals.release(one))
         self.outgoing.end()
+        self._log.kept.end(self.consumer)
         self._log.defer(qos2.forget_incoming(self.publisher.client_id))
         self.lanes.end_numbers()
         self._log.routes.forget(self.consumer)

@@ -14,7 +14,9 @@ class RouteStatus(msgspec.Struct, frozen=True):
     has no connection or stands, what does not come down as asked for, or which statements the broker does not take; ""
     if nothing is wrong. ``last_error`` is the
     last error. ``order`` is the configured one, "" for a route that is no longer configured. ``live_messages`` and
-    ``backfill_messages`` are those of each lane.
+    ``backfill_messages`` are those of each lane. ``unproven_messages`` and ``unproven_bytes`` are kept for a receipt,
+    ``unproven_ms`` is when the first gateway accepted the oldest of them, 0 for none, and ``unproven_sent`` counts what
+    went again. All that was landed up to ``landed_ms`` is in the tables, 0: nothing said so.
     """
 
     name: str
@@ -38,3 +40,8 @@ class RouteStatus(msgspec.Struct, frozen=True):
     order: str
     live_messages: int
     backfill_messages: int
+    unproven_messages: int = 0
+    unproven_bytes: int = 0
+    unproven_ms: int = 0
+    unproven_sent: int = 0
+    landed_ms: int = 0

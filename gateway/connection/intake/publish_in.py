@@ -145,6 +145,27 @@ class Intake:
         elif self._waiting.holds_up or not self._take(packet, message):
             self._add_waiting(packet, message, came_ms)
 
+    def take_newest(self, packet: Publish) -> None:
+        """Takes a retained message of which only the newest of each topic name counts, such as a receipt.
+
+        It gets no number of this gateway, whose readers would miss that, and goes to subscribers at QoS 0. It is
+        acknowledged once it is retained.
+        """
+        self._services.counters.note_received(packet.qos, len(packet.payload))
+        self._pace.note(1)
+        came_ms = int(time.time() * 1000)
+        copy = Publish(packet.topic, packet.payload, 0, packet.retain, properties=packet.properties)
+        message = message_from(copy, self._publisher.client_id, self._services.config.name, came_ms)
+        message.renew(self._services.config.name, came_ms)
+        message.owner = self._publisher.holding.owner
+        unnumbered = Publish(packet.topic, packet.payload, 0, packet.retain, properties=message.properties)
+        reason_code = self._rules.check(unnumbered, message, came_ms)
+        if reason_code == SUCCESS:
+            self.taken += 1
+            self._answers.accept_unstored(packet, *self._services.publishing.publish(message, self._copies))
+        else:
+            self._rules.refuse(packet, message, reason_code)
+
     def refuse_unplaced(self, packet: Publish, reason_code: int, problem: str) -> None:
         """Refuses a message that is in no stream that the client may use here; ``problem`` says why."""
         self._services.counters.note_received(packet.qos, len(packet.payload))

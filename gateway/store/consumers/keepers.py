@@ -81,6 +81,11 @@ class Keepers:
         """Asks to keep the messages behind a keeper's position; evicting them is not recorded as a drop."""
         self._soft.append(keeper)
 
+    def keep_softly_no_longer(self, keeper: Keeper) -> None:
+        """Ends ``keep_softly``."""
+        self._soft.remove(keeper)
+        self._changed()
+
     def trim(self, last: int) -> None:
         """No consumer gets the messages up to a position."""
         self._gone = max(self._gone, last)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gateway.message import Message
-from gateway.store.consumer_names import BACKFILL, LOST
+from gateway.store.consumer_names import BACKFILL, KEPT, LOST
 from gateway.store.consumers.audience import Audience
 from gateway.store.consumers.cursor import Cursor
 from gateway.store.consumers.keepers import Keepers
@@ -37,7 +37,7 @@ class Consumers:
         self._saved = saved
         self.keepers = keepers
         self.gone = gone_of(saved)
-        self._away = {name: self._behind_gone(place) for name, place in saved.items() if name != GATEWAY}
+        self._away = {name: self._behind_gone(place) for name, place in saved.items() if _is_consumers(name)}
         self._cursors: dict[str, Cursor] = {}
         self.returned = 0
         self._saved_with: dict[str, Callable[[], list[Work]]] = {}
@@ -210,6 +210,11 @@ class Consumers:
 
     def _durable(self) -> set[str]:
         return self._away.keys() | {name for name, cursor in self._cursors.items() if cursor.durable}
+
+
+def _is_consumers(name: str) -> bool:
+    """Whether a saved place is that of a consumer."""
+    return name != GATEWAY and not name.startswith(KEPT)
 
 
 def gone_of(saved: dict[str, Place]) -> int:

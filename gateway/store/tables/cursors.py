@@ -3,6 +3,8 @@
 import sqlite3
 from collections.abc import Callable
 
+from gateway.store.sqlite.rows import sealed
+
 SCHEMA = """
 CREATE TABLE cursor (
     consumer TEXT PRIMARY KEY,
@@ -22,6 +24,16 @@ def load(connection: sqlite3.Connection) -> dict[str, Place]:
     """Returns the places by consumer."""
     rows = connection.execute("SELECT consumer, position, count FROM cursor")
     return {consumer: (position, count) for consumer, position, count in rows}
+
+
+def save(consumer: str, position: int) -> Callable[[sqlite3.Connection], None]:
+    """Returns the work that writes the place of what has no count of messages."""
+    columns = sealed((consumer, position, 0))
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(SAVE, columns)
+
+    return write
 
 
 def remove(consumer: str) -> Callable[[sqlite3.Connection], None]:

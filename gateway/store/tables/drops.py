@@ -23,6 +23,9 @@ from gateway.store.tables.log_rows import PublishBatch
 
 EXPIRED, EVICTED, REJECTED, FILTERED, OVERSIZE = "expired", "evicted", "rejected", "filtered", "oversize"
 ENDED, DAMAGED, SELECTED, UNROUTED = "ended", "damaged", "selected", "unrouted"
+UNPROVEN = "unproven"
+"""The reason of a range of messages that the next broker acknowledged, and that the gateway kept no longer although no
+receipt said that they are in the tables."""
 GATEWAY = "gateway"
 """The consumer in a range of messages that no consumer gets, or that were dropped before they had one."""
 RETAINED = "retained"

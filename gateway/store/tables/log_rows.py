@@ -52,6 +52,7 @@ FIND_CORRUPT = "SELECT 1 FROM message_group WHERE crc != log_row_crc(last, count
 LOAD_GAPS = "SELECT last, gone FROM compacted ORDER BY last"
 FORGET_GAPS = "DELETE FROM compacted WHERE last > ? AND last <= ?"
 NOTE_GAP = "INSERT INTO compacted VALUES (?, ?)"
+SIZE = "SELECT coalesce(sum(length(body)), 0) FROM message_group WHERE last > ? AND last <= ?"
 TRIM_GAPS = "DELETE FROM compacted WHERE last <= ?"
 
 ROW_BYTES_MAX = 256 * 1024  # a commit with more of them takes several rows: a row is read as a whole
@@ -336,6 +337,12 @@ def read(connection: sqlite3.Connection, after: int, up_to: int) -> Generator[Lo
     with contextlib.closing(connection.execute(READ, (after, up_to))) as rows:
         for row in rows:
             yield decode(row)
+
+
+def size_between(connection: sqlite3.Connection, after: int, up_to: int) -> int:
+    """Returns the bytes of the rows that end behind a position and up to another one. Reads no row's body."""
+    (size,) = connection.execute(SIZE, (after, up_to)).fetchone()
+    return int(size)
 
 
 def decode(row: Row) -> LogRow:

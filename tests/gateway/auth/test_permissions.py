@@ -47,6 +47,20 @@ def test_below_sys_a_client_publishes_the_state_of_its_own_bridge_alone_where_th
         assert not bridge.may_publish(other)
 
 
+def test_receipts_are_published_only_by_clients_that_a_rule_with_their_topics_lets(file: Path) -> None:
+    topics = ("hf/receipt", "hf/receipt/device")
+    anyone = Access(None, "gateway-1").permissions("alice", "c1", "")
+    assert not any(map(anyone.may_publish, topics))
+    assert all(map(anyone.may_receive, topics))
+    for wide in ("#", "hf/#", "+/receipt/#", "hf/+/device"):
+        assert not any(map(allowed(file, f"allow * publish {wide}\n").may_publish, topics)), wide
+    job = allowed(file, "deny * publish hf/receipt/other\nallow alice publish hf/receipt/#\nallow * publish #\n")
+    assert all(map(job.may_publish, topics))
+    assert not job.may_publish("hf/receipt/other")
+    assert job.may_publish("hf/other")
+    assert not any(map(Access(file, "gateway-1").permissions("bob", "c1", "").may_publish, topics))
+
+
 def test_with_an_empty_file_all_but_connecting_is_denied(file: Path) -> None:
     nothing = allowed(file, "# nothing yet\n\n")
     assert nothing.may_connect("any")

@@ -198,6 +198,35 @@ ROUTE = MINIMAL + '[[route]]\nname = "up"\n'
             ROUTE + 'broker = "mqtt://b"\nwhen_spent = "go_on"\n',
             "7: route[0].when_spent: it needs bytes_per_day",
         ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nkeep_max_bytes = 5\nresend_after_s = 5\n',
+            '7: route[0].keep_max_bytes: it needs until = "receipt"\n'
+            '{path}:8: route[0].resend_after_s: it needs until = "receipt"',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\nstatement_interval_s = 0\n',
+            '8: route[0].statement_interval_s: a route with until = "receipt" makes statements: expected more than 0',
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\n[[route.shape]]\nevery = 2\n',
+            "7: route[0].until: the route leaves messages out by conditions or rules: ",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\n[route.neighbour]\nname = "m"\n',
+            "7: route[0].until: a route to a neighbour waits for no receipts: its clients ask for these themselves",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\ndirection = "in"\nsubscribe = ["a"]\n',
+            "7: route[0].until: a route that sends nothing keeps nothing",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\ndirection = "both"\nsubscribe = ["hf/+/a"]\n',
+            "9: route[0].subscribe: 'hf/+/a' matches some receipts: name 'hf/receipt/#' as a whole",
+        ),
+        (
+            ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\nreceipt_key = "key.pem"\n',
+            "8: route[0].receipt_key: 'key.pem', expected 64 hexadecimal digits, as `holdfast cloud receipts` prints",
+        ),
         (ROUTE, "4: route[0].broker: missing"),
         (
             ROUTE + 'broker = "mqtt://b"\nsubscribe = ["a"]\n',
@@ -322,3 +351,10 @@ def test_a_loopback_listener_needs_none(tmp_path: Path, host: str) -> None:
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none.toml: No such file"):
         load(tmp_path / "none.toml")
+
+
+def test_a_route_that_waits_for_receipts_needs_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path, ROUTE + 'broker = "mqtt://b"\nuntil = "receipt"\n')
+    (route,) = decode_routes(path, load(path)[1])
+    assert isinstance(route, RouteConfig)
+    assert route.subscribed == ("hf/receipt/#",)

@@ -19,6 +19,7 @@ HEADINGS = (
     "drain",
     "lanes",
     "refused",
+    "unproven",
     "received",
     "last acknowledged",
     "problem",
@@ -47,6 +48,7 @@ def _row(route: dict[str, Any]) -> tuple[str, ...]:
         _drain(route),
         _lanes(route),
         str(route["refused_messages"]),
+        _unproven(route),
         str(route["received_messages"]),
         utc_of(route["acknowledged_ms"]) if route["acknowledged_ms"] else "-",
         printable(route["problem"] or "-"),
@@ -59,6 +61,14 @@ def _lanes(route: dict[str, Any]) -> str:
     if route["order"] == "live_first" or route["backfill_messages"]:
         return f"live {route['live_messages']}, backfill {route['backfill_messages']}"
     return route["order"] or "-"
+
+
+def _unproven(route: dict[str, Any]) -> str:
+    """How much is kept until a receipt, and since when the oldest of it is."""
+    if not route["unproven_messages"]:
+        return "-"
+    since = f" since {utc_of(route['unproven_ms'])}" if route["unproven_ms"] else ""
+    return f"{route['unproven_messages']} ({route['unproven_bytes']} B){since}"
 
 
 def _drain(route: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ from tools.lab.bench.broker.processes import (
     load,
     mosquitto,
 )
+from tools.lab.bench.uplink.kept import until_receipt, walk
 from tools.lab.bench.uplink.landed import landed
 from tools.lab.figure import Figure
 from tools.lab.result import JSON_OPTION, end_bench, quick_option
@@ -68,6 +69,8 @@ def uplink(
 def _figures(folder: Path, seconds: float, backlog: int, messages: int) -> Iterator[Figure]:
     for qos in (1, 2):
         yield from beside_bridge(folder / f"qos-{qos}", qos, seconds)
+    yield from until_receipt(folder / "kept", seconds, WINDOW)
+    yield from walk(folder / "walk", backlog)
     for sensor in (BME280, DS18B20):
         yield from landed(folder / f"landed-{len(sensor)}", sensor, backlog // LANDED_SHARE, WINDOW)
     for order in (STRICT, LIVE_FIRST):

@@ -1,0 +1,74 @@
+"""What the tables have passed over, on its way again beside the new messages of a route."""
+
+import asyncio
+import contextlib
+
+from gateway.delivery import Sender
+from gateway.routes import Message, RouteState, Signal
+from gateway.store import Grant
+from uplink.delivery.window import RouteWindow
+from uplink.queue.keeping import Keeping
+from uplink.queue.route_queue import RouteQueue
+from uplink.shape import CannotShape
+
+IN_FLIGHT_PART = 4  # of the messages that may be in flight, a fourth goes again at most
+
+AGAIN = Grant(1)
+"""At QoS 1, as the identity makes it count once, and not retained: newer messages have come since."""
+
+
+class PassedOver:
+    """Sends what a route keeps again over one connection, once the tables have passed over it.
+
+    Args:
+        window: the way to the broker.
+        sender: sends the new messages.
+        keeping: what the route keeps.
+        queue: what waits for the route.
+    """
+
+    def __init__(self, window: RouteWindow, sender: Sender, keeping: Keeping, queue: RouteQueue) -> None:
+        self._window = window
+        self._sender = sender
+        self._keeping = keeping
+        self._state: RouteState = queue.state
+        self._shaping = queue.lanes.shaping
+        self._most = max(1, min(queue.settings.inflight_window, window.protocol.send_quota or 1) // IN_FLIGHT_PART)
+        self._pause_s = 1 / queue.settings.backfill_rate if queue.settings.backfill_rate else 0.0
+        self._has_room = Signal()
+
+    async def run(self) -> None:
+        """Sends what is due, for ever. Raises sqlite3.Error, OSError, WireError."""
+        await self._sender.resumed()
+        while True:
+            async with contextlib.aclosing(self._keeping.passed_over()) as found:
+                async for position, message in found:
+                    await self._wait_for_room()
+                    self._send(position, message)
+            self._window.flush()
+            await self._keeping.is_due.wait()
+
+    async def _wait_for_room(self) -> None:
+        await asyncio.sleep(self._pause_s)
+        while len(self._window.sent.again) >= self._most:
+            self._window.flush()
+            self._has_room.clear()
+            await self._has_room.wait()
+        await self._window.wait_for_room()
+
+    def _send(self, position: int, stored: Message) -> None:
+        try:
+            message = self._shaping.shape(stored)
+        except CannotShape:  # it was set aside when its turn came
+            return
+        window = self._window
+        packet_identifier = window.next_identifier()
+        window.sent.again[packet_identifier] = position
+        if window.publish(message, AGAIN, packet_identifier):
+            self._state.unproven_sent += 1
+            window.await_pubacks([packet_identifier], self._arrived)
+        else:
+            window.sent.forget([packet_identifier])
+
+    def _arrived(self, _: list[int]) -> None:
+        self._has_room.set()
