@@ -61,6 +61,7 @@ torture network      | tools   | lab.torture.network.command             | Break
 torture lander       | tools   | lab.torture.lander.command              | Kill a lander and the mosquitto before it, and recount the tables.
 torture cloud        | tools   | lab.torture.cloud.command               | Kill lander and job, cut their files, and recount the tables.
 torture proof        | cloud   | lab.torture.proof.command               | Draw histories of losses and lies, and judge what the tables conclude.
+torture receipts     | tools   | lab.torture.receipts.command            | Lose messages behind a route that waits for receipts, and recount the tables.
 torture all          | tools   | lab.torture.whole_way.command:whole_way | Break every hop from devices to tables, and recount the readings.
 torture soak         | -       | lab.torture.device.soak                 | Send many messages through a device and watch its heap.
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.

@@ -1,0 +1,1 @@
+"""A gateway whose route keeps messages until a receipt, and everything behind it that loses them."""
