@@ -3,17 +3,13 @@
 import asyncio
 import json
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from cloud.storage.place import open_storage
-from cloud.tables.stored_table import StoredTable
+from cloud import NoTables, OpenTables
 from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.process import Process, holdfast
@@ -29,6 +25,7 @@ ROLL_S = 1
 JOB_EVERY_S = 2
 RESEND_AFTER_S = 4
 LOOK_S = 0.5
+MESSAGES = "SELECT origin, epoch, seq FROM bronze_messages"
 TABLE = """\
 [[route]]
 name = "{route}"
@@ -109,25 +106,12 @@ class ReceiptsSite(Site):
 
     def in_tables(self) -> Counter[Identity]:
         """How often each message of a publisher is in the table of messages now; of none if there are no tables."""
-        found: Counter[Identity] = Counter()
-        for _ in range(3):
-            try:
-                return self._read_tables()
-            except OSError:  # a job that takes rows back, or a copy that is put in their place
-                time.sleep(LOOK_S)
-        return found
-
-    def _read_tables(self) -> Counter[Identity]:
-        found: Counter[Identity] = Counter()
-        if not (self.tables / "bronze_messages" / "_delta_log").is_dir():
-            return found
         names = {one.name for one in self.publishers}
-        folder = open_storage(self.tables).child("bronze_messages")
-        for place in StoredTable(folder).files:
-            rows = pq.ParquetFile(pa.BufferReader(folder.read(place))).read(["origin", "epoch", "seq"])
-            for origin, epoch, seq in zip(*(rows[name].to_pylist() for name in rows.column_names), strict=True):
+        found: Counter[Identity] = Counter()
+        with suppress(NoTables), OpenTables(self.tables) as tables:
+            for origin, epoch, seq in tables.select(MESSAGES).rows:
                 if origin in names:
-                    found[origin, int(epoch, 16), seq] += 1
+                    found[str(origin), int(str(epoch), 16), int(str(seq))] += 1
         return found
 
     def landed(self) -> set[str]:
