@@ -119,11 +119,12 @@ def test_judgement_ends_with_1_where_it_does_not_hold(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(("missing", "holds"), [(0, True), (2, False)])
 def test_demo_is_judged_by_its_readings(missing: int, holds: bool, capsys: pytest.CaptureFixture[str]) -> None:
     verdict = Verdict([OriginVerdict("garage", 100, 101 - missing, missing, 0, 1)], removed=3)
-    outcome = Outcome(verdict, 3, "MicroPython 1.25", 20.0, 40.0, 1000, Path("tables"), Path("chart.png"))
+    outcome = Outcome(verdict, 3, "MicroPython 1.25", 20.0, 40.0, 1000, 8, Path("tables"), Path("chart.png"))
     assert code_of(end_judged, "demo", "first-reading", judge_outcome(outcome, 4), 40, [], True) == (0 if holds else 1)
     report = printed(capsys)
     assert faults_of(report, "demo") == []
     assert (report["messages"], report["lost"], report["uncounted"], report["removed"]) == (100, missing, 1, 3)
+    assert report["sent_again"] == 8
     assert report["bytes_a_reading"] == pytest.approx(1000 / (101 - missing), abs=0.01)
 
 

@@ -10,7 +10,7 @@ from tools.lab.demo.timeline import Timeline
 WIDTH_COLUMNS, HEIGHT_LINES = 78, 14
 SERIES = {"made": "made by the devices", "forwarded": "forwarded to the central broker", "landed": "landed in files"}
 STYLES = {"made": (":", 2.4), "forwarded": ("--", 1.6), "landed": ("-", 1.6)}
-SHADES = ("tab:red", "tab:purple", "tab:orange")
+SHADES = ("tab:red", "tab:purple", "tab:orange", "tab:brown")
 SHORTEST_SHADE_S = 0.4  # a shorter outage would be invisible
 
 

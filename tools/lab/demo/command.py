@@ -15,7 +15,7 @@ from cloud import open_session, open_views
 from host.server import parse_server
 from tools.cli.paths import cache_directory
 from tools.lab.demo import chart
-from tools.lab.demo.faults import draw_faults
+from tools.lab.demo.faults import draw_faults, draw_loss
 from tools.lab.demo.folder import Place, demo_place
 from tools.lab.demo.report import Outcome, judge_outcome, print_outcome
 from tools.lab.demo.run import Run
@@ -34,7 +34,10 @@ def demo(
     readings: Annotated[int, typer.Option(min=100, help="How many readings the two devices make in all.")] = READINGS,
     faults: Annotated[
         bool,
-        typer.Option("--faults/--no-faults", help="Whether to cut a link, kill the gateway and cut a device's power."),
+        typer.Option(
+            "--faults/--no-faults",
+            help="Whether to cut a link, kill the gateway, cut power, and lose a store.",
+        ),
     ] = True,
     broker: Annotated[
         str | None, typer.Option(help="Use this central broker, mqtt://host:port, instead of starting one.")
@@ -96,28 +99,30 @@ async def _demo(
     if why_not_micropython:
         say(f"no MicroPython here ({why_not_micropython}): the firmware runs on CPython instead")
     faults = draw_faults(chance) if with_faults else []
+    if with_faults and central is None:
+        faults.append(draw_loss(chance))
     site = Site(place.run, run_name, central, firmware, readings)
     run = Run(site, readings, faults, say)
     broker = f"with {central.url} as the central broker" if central else "with a central broker of its own"
     say(f"seed {seed}; starting a site of two devices, a gateway and a lander, {broker}")
-    session = asyncio.create_task(
-        asyncio.to_thread(open_session, cache_directory())
-    )  # Spark starts while readings flow
-    session.add_done_callback(
-        lambda done: done.cancelled() or done.exception()
-    )  # a run that fails does not wait for Spark
+    if with_faults and central is not None:
+        say("the central broker is not the demo's own: its store is left alone, and nothing is kept until a receipt")
     try:
         await run.open()
         say(f"{readings:,} readings are being made on {firmware.vm}; {_ways()}")
+        await site.open_job()
         await run.flow()
+        session = asyncio.create_task(asyncio.to_thread(open_session, cache_directory()))  # Spark starts meanwhile
+        session.add_done_callback(lambda done: done.cancelled() or done.exception())  # a run that fails does not wait
         say("all readings are made; waiting for the last of them to land")
         await run.drain()
+        say("everything has landed; the Spark job brings it into tables")
+        await run.ingest()
+        sent_again = run.sent_again
     finally:
         await run.close()
-    say("everything has landed; the Spark job brings it into tables")
-    await run.ingest(place.run / "tables")
     say("the tables are there; holding them against what the devices counted")
-    return await asyncio.to_thread(_judge, await session, place, run, firmware.vm, len(faults), started)
+    return await asyncio.to_thread(_judge, await session, place, run, firmware.vm, len(faults), sent_again, started)
 
 
 def _ways() -> str:
@@ -125,7 +130,9 @@ def _ways() -> str:
     return f"{network.format('TCP')}, {serial.format('a serial line')}"
 
 
-def _judge(spark: SparkSession, place: Place, run: Run, vm: str, faults: int, started: float) -> Outcome:
+def _judge(
+    spark: SparkSession, place: Place, run: Run, vm: str, faults: int, sent_again: int, started: float
+) -> Outcome:
     open_views(spark, place.run / "tables")
     verdict = judge(spark, run.made())
     spark.stop()
@@ -134,7 +141,15 @@ def _judge(spark: SparkSession, place: Place, run: Run, vm: str, faults: int, st
     seconds = time.monotonic() - started
     sent = run.bytes_sent
     return Outcome(
-        verdict, faults, vm, run.flow_s, seconds, sent, place.results / "tables", place.results / "chart.png"
+        verdict,
+        faults,
+        vm,
+        run.flow_s,
+        seconds,
+        sent,
+        sent_again,
+        place.results / "tables",
+        place.results / "chart.png",
     )
 
 

@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+import shutil
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from tools.lab.demo.site import DEVICES, GATEWAY, Site
+from tools.lab.demo.site import CENTRAL, DEVICES, GATEWAY, LANDER, Site
 from tools.lab.testing.process import Process
 
 Say = Callable[[str], None]
@@ -48,6 +49,25 @@ def draw_faults(chance: random.Random) -> list[Fault]:
     }
     shares = (chance.uniform(0.10, 0.20), chance.uniform(0.45, 0.55), chance.uniform(0.70, 0.80))
     return [Fault(share, strike, name) for share, (strike, name) in zip(shares, strikes.items(), strict=True)]
+
+
+def draw_loss(chance: random.Random) -> Fault:
+    """Returns the fault behind the others: the central broker, the demo's own, loses its store with messages in it."""
+    gather_s, down_s = chance.uniform(1.5, 2.5), chance.uniform(0.3, 1.0)
+
+    async def delete_the_store(site: Site, say: Say) -> None:
+        say(f"the lander is stopped for {gather_s:.1f} s: messages gather at the central broker")
+        await site.processes[LANDER].down()
+        await asyncio.sleep(gather_s)
+        say("the central broker is killed, and its store deleted with these messages")
+        await asyncio.to_thread(site.processes[CENTRAL].kill)
+        shutil.rmtree(site.central_store)
+        await asyncio.sleep(down_s)
+        await site.processes[CENTRAL].up()
+        await site.processes[LANDER].up()
+        say("the central broker runs again, on an empty store, and the lander too")
+
+    return Fault(chance.uniform(0.84, 0.88), delete_the_store, "store of the central broker deleted")
 
 
 async def _kill(process: Process, down_s: float) -> None:

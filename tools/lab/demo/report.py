@@ -11,7 +11,8 @@ from tools.lab.result import Judgement
 
 
 class Outcome(NamedTuple):
-    """A finished run: the verdict, the faults, the VM, what the gateway sent, and where the run's files are."""
+    """A finished run: the verdict, the faults, the VM, what the gateway sent and how many
+    messages it sent again by itself, and where the run's files are."""
 
     verdict: Verdict
     faults: int
@@ -19,6 +20,7 @@ class Outcome(NamedTuple):
     flow_s: float
     seconds: float
     bytes_sent: int
+    sent_again: int
     tables: Path
     chart: Path
 
@@ -40,6 +42,10 @@ def print_outcome(console: Console, outcome: Outcome) -> None:
     console.print(table)
     if uncounted := verdict.total("uncounted"):
         console.print(f"{uncounted} uncounted: a device had stored them, and its power was cut before it counted them.")
+    if outcome.sent_again:
+        console.print(
+            f"{outcome.sent_again:,} messages came again by themselves, lost with the central broker's store."
+        )
     per_second = verdict.total("made") / outcome.flow_s
     console.print(f"{verdict.removed:,} messages were repeated on the way and removed.")
     console.print(f"{outcome.faults} faults survived; {per_second:,.0f} readings/s; firmware ran on {outcome.vm}.")
@@ -72,6 +78,7 @@ def judge_outcome(outcome: Outcome, seed: int) -> Judgement:
             "in_table": verdict.total("in_table"),
             "uncounted": verdict.total("uncounted"),
             "removed": verdict.removed,
+            "sent_again": outcome.sent_again,
             "bytes_a_reading": round(outcome.bytes_a_reading, 2),
             "faults": outcome.faults,
             "vm": outcome.vm,

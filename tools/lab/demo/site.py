@@ -10,8 +10,9 @@ from tools.lab.testing.network_link import NetworkLink
 from tools.lab.testing.ports import free_port
 from tools.lab.testing.process import Process, holdfast
 from tools.lab.testing.serial_line import SerialLine
+from uplink.control import ask
 
-CENTRAL, GATEWAY, LANDER = "central", "gateway", "lander"
+CENTRAL, GATEWAY, LANDER, JOB = "central", "gateway", "lander", "job"
 NETWORK_DEVICE, SERIAL_DEVICE = "garage", "greenhouse"
 DEVICES = (NETWORK_DEVICE, SERIAL_DEVICE)
 QOS = {NETWORK_DEVICE: 1, SERIAL_DEVICE: 2}
@@ -20,6 +21,8 @@ FLASH_SECTORS = 64
 SERIAL_BAUD = 115_200
 LANDING_ROLL_S = 1
 BATCH_AGE_MS = 1000
+RESEND_AFTER_S = 4
+JOB_EVERY_S = 2
 
 
 class Broker(NamedTuple):
@@ -34,8 +37,10 @@ class Broker(NamedTuple):
 
 
 class Site:
-    """Two devices, a gateway, a central broker and a lander; ``open_central`` and then ``open`` start them, ``close``
-    ends them.
+    """Two devices, a gateway, a central broker and a lander; ``open_central`` and then ``open`` start them, and
+    ``open_job`` the Spark job; ``close`` ends them.
+
+    With a central broker of its own the job gives receipts, and the gateway keeps messages until these.
 
     Args:
         folder: an empty folder for all that the site keeps.
@@ -58,7 +63,9 @@ class Site:
         self.topic_root = f"holdfast-demo/{run}"
         self._firmware = firmware
         self._readings = readings
-        self._starts_central = broker is None
+        self.owns_central = broker is None
+        self.central_store = folder / "central"
+        self.tables = folder / "tables"
         self.central = broker or Broker("127.0.0.1", free_port())
         self.gateway = Broker("127.0.0.1", free_port())
         self.link = NetworkLink(*self.central, tap=self._count_bytes)
@@ -72,7 +79,7 @@ class Site:
         """Makes the links, and starts the central broker unless it runs already."""
         self.line.open()
         await self.link.open()
-        if self._starts_central:
+        if self.owns_central:
             await self._start(CENTRAL, holdfast("gateway", "run", "--config", self._central_config()), "ready")
 
     async def open(self) -> None:
@@ -83,6 +90,20 @@ class Site:
             command = self._firmware.command(self._device_config(device))
             await self._start(device, command, "connected to", self._firmware.environment)
 
+    async def open_job(self) -> None:
+        """Starts the job, which runs again and again."""
+        receipts = ("--receipts", self.central.url) if self.owns_central else ()
+        folders = ("--landing", str(self.landing), "--tables", str(self.tables))
+        await self._start(JOB, holdfast("cloud", "ingest", *folders, "--every", f"{JOB_EVERY_S}s", "--json", *receipts))
+
+    def job_runs(self) -> int:
+        """How many runs the job has ended."""
+        return sum(line.startswith("{") for line in self.processes[JOB].lines)
+
+    def sent_again(self) -> int:
+        """How many messages the gateway has sent again since its last start, as the tables had passed over them."""
+        return int(ask(self.folder / GATEWAY, "status")[0]["unproven_sent"])
+
     async def close(self) -> None:
         """Ends all processes, the devices first and the central broker last. If the demo did not start the broker, it
         ends the demo's sessions there."""
@@ -90,7 +111,7 @@ class Site:
             await process.down()
         await self.link.cut()
         self.line.close()
-        if not self._starts_central:
+        if not self.owns_central:
             for client_id in (self._lander, f"{self._gateway}-{CENTRAL}"):
                 await end_session(self.central.port, client_id, self.central.host)
 
@@ -98,7 +119,9 @@ class Site:
         """Returns the names of the processes that ended by themselves."""
         return [name for name, process in self.processes.items() if not process.running]
 
-    async def _start(self, name: str, argv: list[str], ready: str, environment: dict[str, str] | None = None) -> None:
+    async def _start(
+        self, name: str, argv: list[str], ready: str = "", environment: dict[str, str] | None = None
+    ) -> None:
         self.processes[name] = Process(name, argv, self.folder / f"{name}.log", environment, ready)
         await self.processes[name].up()
 
@@ -114,13 +137,14 @@ class Site:
         )  # fmt: skip
 
     def _central_config(self) -> str:
-        """Writes the central broker's configuration, which lets the route identify the devices' messages."""
-        rules = "allow * publish,subscribe #\nallow - identify *\n"
+        """Writes the central broker's configuration, which lets the route identify the devices' messages, and the job
+        give receipts."""
+        rules = "allow * publish,subscribe #\nallow - identify *\nallow - publish hf/receipt/#\n"
         return self._write("central.toml", f"""\
 name = "central"
 acl = "{self._write("central.rules", rules)}"
 [store]
-path = "{self.folder}/central"
+path = "{self.central_store}"
 volatile = true
 [[listener]]
 kind = "tcp"
@@ -129,6 +153,7 @@ port = {self.central.port}
 """)  # fmt: skip
 
     def _gateway_config(self) -> str:
+        keeping = f'until = "receipt"\nresend_after_s = {RESEND_AFTER_S}' if self.owns_central else ""
         return self._write("gateway.toml", f"""\
 name = "{self._gateway}"
 [store]
@@ -149,6 +174,7 @@ filters = ["{self.topic_root}/#"]
 framing = "batch"
 batch_topic = "{self.topic_root}/batch"
 batch_max_age_ms = {BATCH_AGE_MS}
+{keeping}
 """)  # fmt: skip
 
     def _device_config(self, device: str) -> str:
