@@ -168,6 +168,7 @@ async def test_messages_of_a_landing_folder_that_goes_before_ingest_come_again(
         case.check()
 
 
+@pytest.mark.long
 async def test_nothing_goes_again_while_nothing_is_lost(tmp_path: Path, spark: SparkSession) -> None:
     async with case_of(tmp_path, spark, 100 * BATCHES, 1) as case:
         for batch in range(1, BATCHES + 1):
