@@ -178,7 +178,7 @@ class ReceiptsSite(Site):
 
     def _lander_command(self) -> list[str]:
         return holdfast(
-            "lander", "run",
+            "lander", "run", "--volatile",
             "--name", LANDER,
             "--group", "landers",
             "--broker", f"mqtt://127.0.0.1:{self.broker.port}",
