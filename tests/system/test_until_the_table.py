@@ -34,7 +34,7 @@ class Case:
         self._audience = Audience(parse_server(f"mqtt://127.0.0.1:{site.broker.port}", ("mqtt",)), Credentials(), None)
 
     async def publish(self, messages: int) -> None:
-        """Returns when the gateway has acknowledged so many messages in all, and the broker has them too."""
+        """Returns when gateway and broker have acknowledged `messages` messages in all."""
         allow(self.site.publishers, messages)
         await asyncio.gather(*(one.reached(one.limit) for one in self.site.publishers))
         assert await self.site.until(self.site.is_handed_on, DEADLINE_S)
@@ -151,7 +151,7 @@ async def test_messages_of_a_landing_file_that_goes_before_ingest_come_again(
 async def test_messages_of_a_landing_folder_that_goes_before_ingest_come_again(
     restarts: bool, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """A lander whose folder is gone lands nothing, until somebody makes the folder or starts the lander again."""
+    """A lander whose folder is gone lands nothing, until the folder is there again or the lander is started again."""
     async with case_of(tmp_path, spark, 300, 1) as case:
         site = case.site
         await case.publish(100)
