@@ -166,10 +166,6 @@ def read_text(path: Path) -> str:
         raise ConfigError(f"{path}: not TOML: not UTF-8") from error
 
 
-def _default_of(field: msgspec.structs.FieldInfo) -> Any:
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-
-
 def _structs_of(expected: Any) -> list[type[msgspec.Struct]]:
     """Returns the structs in a type: itself, its items or the members of its union."""
     if isinstance(expected, type) and issubclass(expected, msgspec.Struct):
