@@ -23,4 +23,9 @@ def load(connection: sqlite3.Connection) -> dict[str, int]:
 
 def save(source: str, read_ms: int) -> Callable[[sqlite3.Connection], None]:
     """Returns the work that notes up to when a source was read; it goes with the messages that were read."""
-    return lambda connection: connection.execute(SAVE, sealed((source, read_ms))) and None
+    columns = sealed((source, read_ms))
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(SAVE, columns)
+
+    return write
