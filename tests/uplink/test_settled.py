@@ -45,3 +45,12 @@ def test_a_receipt_of_an_earlier_batch_of_the_same_tables_says_nothing() -> None
     assert known.up_to("device", 7, 1) == 9
     assert known.note("device", receipt(1, Settled(7, 2, []), tables="00000002")) == "", "tables that were made anew"
     assert known.up_to("device", 7, 1) == 2
+
+
+def test_receipts_of_former_tables_settle_nothing_once_the_present_ones_are_known() -> None:
+    known = SettledMessages()
+    known.note("quiet", receipt(5, Settled(7, 9, [])))
+    known.note("device", receipt(1, Settled(7, 3, []), tables="00000002"))
+    assert (known.up_to("quiet", 7, 1), known.up_to("device", 7, 1)) == (9, 3)
+    known.tables = "00000002"
+    assert (known.up_to("quiet", 7, 1), known.up_to("device", 7, 1)) == (0, 3)

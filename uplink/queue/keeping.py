@@ -113,7 +113,8 @@ class Keeping:
             if self._key is not None and (problem := self._key.problem_with(topic, payload)):
                 return problem
             if topic == LANDED_TOPIC:
-                self._state.landed_ms = decode_landed(payload).landed_ms
+                landed = decode_landed(payload)
+                self._state.landed_ms, self._settled.tables, self._has_news = landed.landed_ms, landed.tables, True
                 return ""
             problem = self._settled.note(origin_of_topic(topic), decode_receipt(payload))
         except ValueError as error:

@@ -11,10 +11,12 @@ class SettledMessages:
     """The newest receipt of each origin.
 
     A receipt takes the place of the one before, as tables that were restored may hold less. One of an earlier batch of
-    the same tables is an old one, and says nothing.
+    the same tables is an old one, and says nothing. ``tables`` names the tables that there are now, "" as long as that
+    is not known: a broker may still have receipts of former ones, and these prove nothing of the present ones.
     """
 
     def __init__(self) -> None:
+        self.tables = ""
         self._receipts: dict[str, Receipt] = {}
         self._epochs: dict[tuple[str, int], Settled] = {}
 
@@ -34,7 +36,7 @@ class SettledMessages:
     def up_to(self, origin: str, epoch: int, seq: int) -> int:
         """Returns the last of the numbers from ``seq`` on that are all settled; ``seq - 1`` if the first is not."""
         found = self._epochs.get((origin, epoch))
-        if found is None:
+        if found is None or (self.tables and self._receipts[origin].tables != self.tables):
             return seq - 1
         if seq <= found.high:
             return found.high
