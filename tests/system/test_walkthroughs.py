@@ -239,7 +239,7 @@ def test_the_demo_of_the_first_tutorial_survives_its_faults_and_leaves_its_files
 ) -> None:
     terminal, verdict = first_reading
     assert "HOLDS: nothing is missing, nothing is there twice." in verdict
-    assert "3 faults survived" in verdict and "MicroPython 1." in verdict
+    assert "4 faults survived" in verdict and "MicroPython 1." in verdict
     *_, files = shell_blocks("tutorial/first-reading.md")
     assert {"garage.flash", "greenhouse.flash", "landing", "chart.png", "gateway.log"} <= set(
         terminal.type(files).split()

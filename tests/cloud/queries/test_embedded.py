@@ -21,7 +21,7 @@ DAYS = [datetime(2026, 6, day, tzinfo=UTC) for day in (1, 2, 3)]
 @pytest.fixture
 def tables(tmp_path: Path) -> Tables:
     """Tables with a file of the ledger and of `batches` for each of three batches."""
-    made = Tables(None, tmp_path)  # type: ignore[arg-type]  # these appends need no Spark
+    made = Tables(None, tmp_path)  # these appends need no Spark
     made.create_missing()
     for number, day in enumerate(DAYS, 1):
         made.append_values(LEDGER, [("garage", "00000001", number, number, number, number)], None)
@@ -81,7 +81,7 @@ def test_checkpoint_that_is_cut_off_is_told_with_what_mends_it(tables: Tables) -
     (Path(tables.folder) / LEDGER.name / "_delta_log" / f"{3:020}.checkpoint.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(OSError, match=r"ledger: .*; a run of `holdfast cloud ingest` mends what a power cut has left"):
         OpenTables(tables.folder)
-    tables = Tables(tables.spark, tables.folder)
+    tables = Tables(None, tables.folder)
     tables.create_missing()
     assert ask(tables, "SELECT lo, hi FROM ledger") == [(1, 3)]
 

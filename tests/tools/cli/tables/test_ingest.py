@@ -148,7 +148,8 @@ def test_job_that_runs_says_once_that_its_broker_is_away_and_says_when_it_was_to
     landing: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = OSError("mqtt://127.0.0.1:1: Connect call failed")
-    outcomes = iter([away, away, Done(7, 2, True, 0), Done(7, 0, False, 0)])
+    told: list[OSError | Done] = [away, away, Done(7, 2, True, 0), Done(7, 0, False, 0)]
+    outcomes = iter(told)
     handlers = [(number, signal.getsignal(number)) for number in (signal.SIGTERM, signal.SIGINT)]
 
     def publish(*_: object) -> Done:

@@ -32,7 +32,7 @@ def receipts(place: Path, origins: int) -> Iterator[Figure]:
         ]
         tables.append_values(LEDGER, spans, None)
     key = SigningKey.create(place / "receipts.key")
-    gateway = Gateway(place)
+    gateway = Gateway(place, rules="allow * publish,subscribe hf/receipt/#\n")
     gateway.start()
     gateway.wait_ready()
     try:
