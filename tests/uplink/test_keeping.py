@@ -24,6 +24,7 @@ from uplink.route import Route
 from wire.codec.packets import Publish
 from wire.identity import decode_identity
 from wire.properties import USER_PROPERTY
+from wire.reasons import QUOTA_EXCEEDED, SUCCESS
 from wire.receipt import Receipt, Settled, decode_receipt, encode_receipt, receipt_topic
 from wire.route_numbers import runs_of
 
@@ -243,6 +244,21 @@ async def test_in_a_route_over_batches_a_message_goes_again_alone(
         await until(lambda: one.count(1) == 1)
         (again,) = [packet for packet in one.received() if packet.topic == "a"]
         assert (again.payload, seq_of(again)) == (b"1", 1)
+
+
+async def test_what_the_broker_has_no_room_for_when_it_goes_again_holds_up_nothing_behind_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path, monkeypatch, resend_after_s=100, inflight_window=4) as one:  # so one goes again at a time
+        await one.publish(range(1, 4))
+        await one.look()
+        await one.look(100)
+        await one.publish([4])
+        await one.look(20)
+        await one.settle(1, 2)
+        one.central.puback = lambda packet: QUOTA_EXCEEDED if packet.payload == b"1" else SUCCESS
+        await one.look()
+        await until(lambda: one.count(1) == one.count(2) == 2)
 
 
 async def test_a_route_without_news_asks_the_tables_with_a_statement_how_far_they_are(

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from gateway.delivery import Sender
-from gateway.routes import Message, RouteState, Signal
+from gateway.routes import Message, RouteState
 from gateway.store import Grant
 from uplink.delivery.window import RouteWindow
 from uplink.queue.keeping import Keeping
@@ -35,7 +35,6 @@ class PassedOver:
         self._shaping = queue.lanes.shaping
         self._most = max(1, min(queue.settings.inflight_window, window.protocol.send_quota or 1) // IN_FLIGHT_PART)
         self._pause_s = 1 / queue.settings.backfill_rate if queue.settings.backfill_rate else 0.0
-        self._has_room = Signal()
 
     async def run(self) -> None:
         """Sends what is due, for ever. Raises sqlite3.Error, OSError, WireError."""
@@ -50,10 +49,11 @@ class PassedOver:
 
     async def _wait_for_room(self) -> None:
         await asyncio.sleep(self._pause_s)
-        while len(self._window.sent.again) >= self._most:
+        sent = self._window.sent
+        while len(sent.again) >= self._most:
             self._window.flush()
-            self._has_room.clear()
-            await self._has_room.wait()
+            sent.fewer_again.clear()
+            await sent.fewer_again.wait()
         await self._window.wait_for_room()
 
     def _send(self, position: int, stored: Message) -> None:
@@ -66,9 +66,10 @@ class PassedOver:
         window.sent.again[packet_identifier] = position
         if window.publish(message, AGAIN, packet_identifier):
             self._state.unproven_sent += 1
-            window.await_pubacks([packet_identifier], self._arrived)
+            window.await_pubacks([packet_identifier], _ignore)
         else:
             window.sent.forget([packet_identifier])
 
-    def _arrived(self, _: list[int]) -> None:
-        self._has_room.set()
+
+def _ignore(_: list[int]) -> None:
+    """Only a receipt says that it has arrived."""

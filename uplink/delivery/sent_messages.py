@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from gateway.routes import Signal
 from gateway.store import Refused, qos2
 from uplink.delivery.statements import Statements
 from uplink.queue.route_queue import RouteQueue
@@ -17,14 +18,15 @@ class SentMessages:
 
     ``resent`` are the refused messages of QoS 1, by packet identifier. ``given`` are the packet identifiers of QoS 1
     messages that no cursor of the route has, and ``again`` maps those among them that the tables have passed over to
-    their positions. ``to_split`` are the QoS 2 batches that the broker does not take, and
-    whose halves are to go instead.
+    their positions; ``fewer_again`` is set when one of these is answered. ``to_split`` are the QoS 2 batches that the
+    broker does not take, and whose halves are to go instead.
     """
 
     def __init__(self, queue: RouteQueue, statements: Statements) -> None:
         self.resent: dict[int, Refused] = {}
         self.given: set[int] = set()
         self.again: dict[int, int] = {}
+        self.fewer_again = Signal()
         self.to_split: list[qos2.Flow] = []
         self._flows = queue.outgoing.flows
         self._lanes = queue.lanes
@@ -46,7 +48,8 @@ class SentMessages:
         """These packet identifiers stand for no message of QoS 1 any more that no cursor has."""
         for packet_identifier in self.given.intersection(packet_identifiers):
             self.given.remove(packet_identifier)
-            self.again.pop(packet_identifier, None)
+            if self.again.pop(packet_identifier, None) is not None:
+                self.fewer_again.set()
 
     def is_retained(self, packet_identifier: int | None) -> bool:
         """Whether a message is a retained one that the route owes its neighbour."""
@@ -54,8 +57,10 @@ class SentMessages:
             return False
         if flow := self._flows.get(packet_identifier):
             return bool(flow.topic)
-        is_other = packet_identifier in self.resent or packet_identifier in self.again
-        return packet_identifier in self.given and not is_other
+        return packet_identifier in self.given and not self._goes_again(packet_identifier)
+
+    def _goes_again(self, packet_identifier: int) -> bool:
+        return packet_identifier in self.resent or packet_identifier in self.again
 
     def is_copy(self, packet_identifier: int) -> bool:
         """Whether the route goes on as before if the broker does not take a message: a retained one, or one that the
@@ -73,8 +78,7 @@ class SentMessages:
         """Whether a message carries a batch."""
         if flow := self._flows.get(packet_identifier):
             return bool(flow.ranges)
-        is_other = packet_identifier in self.resent or packet_identifier in self.again
-        return not is_other and self._lanes.outlet.is_batch(packet_identifier)
+        return not self._goes_again(packet_identifier) and self._lanes.outlet.is_batch(packet_identifier)
 
     def split(self, packet_identifier: int) -> bool:
         """Has two halves of a batch sent instead of it; returns False if it is no batch, or has a single message."""
