@@ -16,7 +16,8 @@ from paho.mqtt.properties import Properties
 from cloud import land
 from cloud.landing import manifest
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
+"""Longer than the longest pause of a lander between two attempts, which is half a minute."""
 
 
 class RunningLander:
