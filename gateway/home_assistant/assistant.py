@@ -9,7 +9,6 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections import deque
 from dataclasses import dataclass, field
 
 from gateway.config.home_assistant import HomeAssistantConfig
@@ -17,19 +16,16 @@ from gateway.home_assistant.discovery import DISCOVERY_TOPIC, STATE_TOPIC, Compo
 from gateway.home_assistant.readings import Measured, Value, measured_in
 from gateway.log_fields import about
 from gateway.loop.pace import Slice
-from gateway.loop.signals import Signal
 from gateway.message import Message
 from gateway.sessions.offers import Offers
 from gateway.sessions.publishing import Publishing
-from gateway.store import Cursor, MessageLog
+from gateway.store import Feed, MessageLog
 from host.release import release
 
 CONSUMER = "home-assistant"
 DEVICES_MAX = 1_000
 VALUES_MAX = 32  # of a device
 LATE_S = 60
-WAITING_MAX = 1_000  # messages of QoS 0
-FETCH_MOST = 100
 RETRY_S = 5.0
 
 logger = logging.getLogger(__name__)
@@ -39,6 +35,7 @@ logger = logging.getLogger(__name__)
 class _Device:
     components: dict[str, Component] = field(default_factory=dict)
     newest_ms: dict[str, int] = field(default_factory=dict)
+    heard_ms: int = 0
 
 
 class HomeAssistant:
@@ -57,54 +54,39 @@ class HomeAssistant:
     ) -> None:
         self._config, self._gateway, self._log = config, gateway, log
         self._publishing, self._offers = publishing, offers
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, _Device] = {}  # the one that has been silent longest is the first
         self._has_complained = False
-        self._waiting: deque[Message] = deque(maxlen=WAITING_MAX)
-        self._news = Signal()
 
     def open(self) -> None:
         """Begins with what is published from now on."""
-        self._cursor = Cursor(self._log, CONSUMER, self._config.topics, durable=False)
-        self._cursor.offered = self._offer
-        self._cursor.wake_with(self._news.set)
+        self._feed = Feed(self._log, CONSUMER, self._config.topics)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
         """Ends; values that wait are not published."""
         self._task.cancel()
         await asyncio.wait([self._task])
-        self._cursor.wake_with(None)
-        self._cursor.drop()
-
-    def _offer(self, message: Message) -> None:
-        self._waiting.append(message)
-        self._news.set()
+        self._feed.close()
 
     async def _run(self) -> None:
-        slice_ = Slice()
         while True:
-            await self._news.wait()
-            self._news.clear()
             try:
-                while messages := await self._next():
-                    for message in messages:
-                        self.show(message, int(time.time() * 1000))
-                        if slice_.is_over:
-                            await slice_.give_way()
+                await self._take_all()
             except sqlite3.Error as error:
                 logger.warning("values for Home Assistant cannot be read", extra=about(reason=str(error)))
-                await asyncio.sleep(RETRY_S)
-                self._news.set()
+            except Exception:
+                logger.exception("Home Assistant: unexpected failure, it begins again")
+            await asyncio.sleep(RETRY_S)
 
-    async def _next(self) -> list[Message]:
-        """Returns messages that wait. Raises sqlite3.Error."""
-        if self._waiting:
-            messages = list(self._waiting)
-            self._waiting.clear()
-            return messages
-        deliveries = await self._cursor.fetch_now(FETCH_MOST)
-        self._cursor.acknowledge_all([one.packet_identifier for one in deliveries])
-        return [one.message for one in deliveries]
+    async def _take_all(self) -> None:
+        slice_ = Slice()
+        while True:
+            while messages := await self._feed.take():
+                for message in messages:
+                    self.show(message, int(time.time() * 1000))
+                    if slice_.is_over:
+                        await slice_.give_way()
+            await self._feed.wait()
 
     def show(self, message: Message, now_ms: int) -> None:
         """Publishes the values of a message, at a Unix time in ms, that are newer than what was published before."""
@@ -125,18 +107,30 @@ class HomeAssistant:
                 continue
             component = Component(key, one.name or message.topic, one.unit, _kind_of(one.value))
             states[key] = one._replace(measured_ms=measured_ms), component
-        if states and (device := self._device(device_id)) is not None:
+        if states and (device := self._device(device_id, now_ms)) is not None:
             self._publish(device_id, name, device, states)
 
-    def _device(self, device_id: str) -> _Device | None:
-        if device_id not in self._devices:
-            if len(self._devices) >= DEVICES_MAX:
+    def _device(self, device_id: str, now_ms: int) -> _Device | None:
+        device = self._devices.pop(device_id, None)
+        if device is None:
+            if len(self._devices) >= DEVICES_MAX and not self._forget_one(now_ms):
                 if not self._has_complained:
                     logger.warning("more devices than Home Assistant is shown", extra=about(limit=str(DEVICES_MAX)))
                 self._has_complained = True
                 return None
-            self._devices[device_id] = _Device()
-        return self._devices[device_id]
+            device = _Device()
+        device.heard_ms = now_ms
+        self._devices[device_id] = device
+        return device
+
+    def _forget_one(self, now_ms: int) -> bool:
+        """Forgets the device that has been silent longest, if its values are unavailable."""
+        device_id, device = next(iter(self._devices.items()))
+        if now_ms - device.heard_ms < self._config.expire_after_s * 1000:
+            return False
+        del self._devices[device_id]
+        self._publishing.withdraw(DISCOVERY_TOPIC.format(device_id))
+        return True
 
     def _publish(
         self, device_id: str, name: str, device: _Device, states: dict[str, tuple[Measured, Component]]

@@ -1,10 +1,9 @@
-"""One multicast group: the way of its messages from the log, or as they come, to datagrams.
+"""One multicast group: the way of its messages from its feed to datagrams.
 
 ::
 
-    cursor (QoS 1 and 2, when they are stored) ──┐
-                                                 ├─ PUBLISH of QoS 0 ─ fits? ─► shared datagram ─► tag ─► UDP
-    offered (QoS 0, as they come) ───────────────┘                    └─ no ─► over TLS to each receiver
+    feed ── PUBLISH of QoS 0 ─ fits? ─► shared datagram ─► tag ─► UDP
+                               └─ no ─► over TLS to each receiver
 
 One task takes all that waits, and then sends the datagram that is not full. So messages that come in one turn of the
 event loop share datagrams, and a message that comes alone does not wait.
@@ -16,24 +15,20 @@ import socket
 import sqlite3
 import struct
 import time
-from collections import deque
 from typing import Protocol
 
 from gateway.config.multicast import MulticastConfig
 from gateway.counters import MulticastState
 from gateway.log_fields import about
 from gateway.loop.pace import Slice
-from gateway.loop.signals import Signal
 from gateway.message import Message, plain_properties
 from gateway.multicast.keys import GroupKeys
-from gateway.store import Cursor, MessageLog, drops
+from gateway.store import Feed, MessageLog, drops
 from wire.codec.packets import Publish
 from wire.multicast import MULTICAST_TOPIC, HandedKey
 from wire.multicast.sender import ROOM, MulticastSender
 
 CONSUMER_PREFIX = "multicast/"
-FETCH_MOST = 250  # stored messages at a time
-WAITING_MOST = 10_000  # messages of QoS 0 that wait for the socket
 TICK_S = 1.0  # without a datagram for so long, a heartbeat shows receivers what they have missed
 SEND_BUFFER = 1024 * 1024  # bytes, as far as the system allows it
 
@@ -64,18 +59,13 @@ class MulticastGroup:
     def __init__(self, config: MulticastConfig, log: MessageLog) -> None:
         self.config = config
         self.state = MulticastState(config.name)
-        self._log = log
         self._keys = GroupKeys(config.rotate_s, _now_s())
         self._sender = MulticastSender(self._keys.epoch, self._keys.number, self._keys.key)
         self._members: dict[Member, None] = {}
-        self._waiting: deque[Message] = deque()
-        self._news = Signal()
         self._is_closing = False
         self._socket: socket.socket | None = None
         self._open_socket()
-        self._cursor = Cursor(log, f"{CONSUMER_PREFIX}{config.name}", config.topics, durable=False)
-        self._cursor.offered = self._offer
-        self._cursor.wake_with(self._news.set)
+        self._feed = Feed(log, f"{CONSUMER_PREFIX}{config.name}", config.topics)
         self._task = asyncio.get_running_loop().create_task(self._run())
         self._task.add_done_callback(self._ended)
         self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
@@ -83,11 +73,10 @@ class MulticastGroup:
     async def close(self) -> None:
         """Sends what waits, and ends."""
         self._is_closing = True
-        self._news.set()
+        self._feed.wake()
         await asyncio.wait([self._task])
         self._timer.cancel()
-        self._cursor.wake_with(None)
-        self._cursor.drop()
+        self._feed.close()
         self._close_socket()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -140,25 +129,15 @@ class MulticastGroup:
         if self.state.problem:
             self._close_socket()
             self._open_socket()
-        self._news.set()
-
-    def _offer(self, message: Message) -> None:
-        if not self._keys.has_readers:
-            return
-        if len(self._waiting) >= WAITING_MOST:
-            self._log.drop(drops.EVICTED, self._cursor.consumer, message)
-            return
-        self._waiting.append(message)
-        self._news.set()
+        self._feed.wake()
 
     async def _run(self) -> None:
         slice_ = Slice()
         last_s = _now_s()
         while not self._is_closing:
-            await self._news.wait()
-            self._news.clear()
+            await self._feed.wait()
             try:
-                while messages := await self._next():
+                while messages := await self._feed.take():
                     for message in messages:
                         await self._take(message)
                         if slice_.is_over:
@@ -176,21 +155,11 @@ class MulticastGroup:
                 self._sender.use_key(self._keys.number, self._keys.key)
                 self.state.key_number = self._keys.number
 
-    async def _next(self) -> list[Message]:
-        """Returns messages that wait. Raises sqlite3.Error."""
-        if self._waiting:
-            messages = list(self._waiting)
-            self._waiting.clear()
-            return messages
-        deliveries = await self._cursor.fetch_now(FETCH_MOST)
-        self._cursor.acknowledge_all([one.packet_identifier for one in deliveries])
-        return [one.message for one in deliveries]
-
     async def _take(self, message: Message) -> None:
         if not self._keys.has_readers:
             return  # no receiver could check the datagram
         if message.expires_ms and message.expires_ms <= time.time() * 1000:
-            self._log.drop(drops.EXPIRED, self._cursor.consumer, message)
+            self._feed.drop(drops.EXPIRED, message)
             return
         packet = Publish(message.topic, message.payload, properties=plain_properties(message)).encode()
         if len(packet) > ROOM:

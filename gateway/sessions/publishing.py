@@ -40,6 +40,11 @@ class Publishing:
         self.announced[message.topic] = message
         self._offers.offer(message)
 
+    def withdraw(self, topic: str) -> None:
+        """Takes back what was announced on a topic: a retained message without a payload (MQTT 5, 3.3.1.3)."""
+        del self.announced[topic]
+        self._offers.offer(Message(topic, b"", 0, retain=True))
+
     def check(
         self,
         message: Message,

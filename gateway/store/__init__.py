@@ -1,7 +1,8 @@
 """The gateway's durable message store: what other folders may use of it.
 
 `MessageLog` is the log: it stores messages, and hands them out to consumers. A consumer reads with a `Cursor`, which
-saves how far it has got; a session's is a `RunCursor`. QoS 2 messages that a session or a route sends are in
+saves how far it has got; a session's is a `RunCursor`. A `Feed` gives
+what is published from now on to a part of the gateway. QoS 2 messages that a session or a route sends are in
 `Outgoing`. A message that a consumer does not get leaves a range of identities, with a reason such as `EVICTED`.
 `Endings` scans the log for consumers that have ended.
 
@@ -28,6 +29,7 @@ from gateway.store.consumers.delivery import (
     grant_by,
     grants_apart,
 )
+from gateway.store.consumers.feed import Feed
 from gateway.store.consumers.group_cursor import GroupCursor
 from gateway.store.consumers.run_cursor import Piece, RunCursor
 from gateway.store.consumers.runs import DeliveryRun
@@ -61,6 +63,7 @@ __all__ = [
     "Delivery",
     "DeliveryRun",
     "Endings",
+    "Feed",
     "Grant",
     "GroupCursor",
     "Handed",

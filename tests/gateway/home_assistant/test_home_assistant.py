@@ -3,6 +3,7 @@
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,9 +12,10 @@ import pytest
 from gateway.config.home_assistant import HomeAssistantConfig
 from gateway.connectors.reading import Reading
 from gateway.connectors.senml import encode
+from gateway.home_assistant import assistant as module
 from gateway.home_assistant.discovery import id_of
 from gateway.home_assistant.readings import measured_in
-from tests.gateway.support import connected, running, subscribed
+from tests.gateway.support import connected, running, said_of, subscribed, until
 from wire.codec.packets import Puback, Publish
 from wire.reasons import NOT_AUTHORIZED
 
@@ -104,6 +106,42 @@ async def test_a_device_with_many_values_is_shown_in_part(tmp_path: Path) -> Non
         device = await connected(broker, "roof")
         await device.publish("site/roof", msgspec.json.encode({f"v{number}": number for number in range(200)}))
         assert len(document_of(await assistant.receive())["components"]) == 32
+
+
+async def test_the_device_that_is_silent_longest_makes_room_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "DEVICES_MAX", 2)
+    clock = SimpleNamespace(time=lambda: time.time() - 3601)
+    monkeypatch.setattr(module, "time", clock)
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "homeassistant/#")
+        for name in ("roof", "cellar", "attic"):
+            await (await connected(broker, name)).publish("site/t", b"1")
+        await until(lambda: said_of(caplog, "more devices than Home Assistant is shown"), "the limit is told")
+        clock.time = time.time
+        await (await connected(broker, "late")).publish("site/t", b"1")
+        packets = [await assistant.receive() for _ in range(4)]
+        roof, _, gone, late = ((one.topic.partition("gateway-")[2].partition("/")[0], one.payload) for one in packets)
+        assert (roof[0], gone, late[0]) == ("roof", ("roof", b""), "late")
+        second = await subscribed(broker, "second", "homeassistant/#")
+        assert {packets[1].topic, packets[3].topic} == {(await second.receive()).topic for _ in range(2)}
+
+
+async def test_a_fault_is_logged_and_later_values_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "measured_in", None)
+        async with running(tmp_path, **SHOWN) as broker:
+            assistant = await subscribed(broker, "assistant", "$SYS/home-assistant/#")
+            device = await connected(broker, "roof")
+            await device.publish("site/roof", b"1")
+            await until(lambda: "unexpected failure" in caplog.text, "the fault is told")
+            broken.undo()
+            await device.publish("site/roof", b"2")
+            assert (await assistant.receive()).payload == b"2"
 
 
 def test_no_two_names_have_one_id() -> None:
