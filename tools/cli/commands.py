@@ -14,7 +14,8 @@ class Command:
 
 GROUPS = {
     "check": "Test a broker against the MQTT standards, and as a central broker.",
-    "bench": "Measure speed, memory and bytes written, and compare with other software.",
+    "lab": "Measure Holdfast and break it: benchmarks, torture and tests.",
+    "lab bench": "Measure speed, memory and bytes written, and compare with other software.",
     "device": "Build the firmware for a board, check its configuration, and look into a copy of its flash.",
     "uplink": "See and steer the routes of a gateway that runs.",
     "site": "Give devices and gateways their keys, certificates and accounts, and end them.",
@@ -22,7 +23,7 @@ GROUPS = {
     "connector": "Try the devices of connectors.",
     "network": "Work on networks of gateways.",
     "multicast": "Receive multicast groups of a gateway.",
-    "torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
+    "lab torture": "Try to make parts lose or repeat messages: power cuts, noise, kills, attacks.",
     "lander": "Write messages from a broker into landing files.",
     "cloud": "Bring landing files into tables, and report on them.",
 }
@@ -31,39 +32,39 @@ _TABLE = """
 demo                 | tools   | lab.demo.command                        | Run the whole system here, break it, and count the readings in its tables.
 query                | cloud   | cli.tables.query                        | Print rows of the tables that an SQL query selects.
 replay               | -       | cli.replay                              | Publish the rows of a CSV file as readings of a device.
-test                 | dev     | cli.testing:app                         | Run Holdfast's own style checks and tests (from a checkout).
+lab test             | dev     | cli.testing:app                         | Run Holdfast's own style checks and tests (from a checkout).
 check broker         | -       | lab.check.broker                        | Check any broker against MQTT 3.1.1 and 5.0.
 check central        | -       | lab.check.central                       | Try whether a broker may have custody of a gateway's messages.
-bench flash          | tools   | lab.bench.flash.command                 | Count flash writes, erases and memory of the flash store, beside littlefs.
-bench link           | -       | lab.bench.link.command                  | Measure throughput and recovery of the serial link.
-bench device         | tools   | lab.bench.device.command                | Measure the heap and the speed of the firmware on MicroPython.
-bench broker         | gateway | lab.bench.broker.command                | Measure how many publishes per second the gateway acknowledges.
-bench fanout         | gateway | lab.bench.broker.fanout                 | Measure how many messages per second reach subscribers.
-bench memory         | gateway | lab.bench.broker.memory                 | Measure the memory and the start-up time of the gateway.
-bench storage        | gateway | lab.bench.broker.storage                | Count the bytes that the gateway writes to disk for each message.
-bench uplink         | gateway | lab.bench.uplink.command                | Measure a gateway's route to the next broker, beside mosquitto's bridge.
-bench network        | gateway | lab.bench.network.command               | Measure what a network of gateways carries, beside mosquitto's bridge.
-bench cloud          | tools   | lab.bench.cloud.command                 | Measure the job beside a plain Spark copy.
-bench batch          | tools   | lab.bench.batch.command                 | Measure what column batches save on the link.
-bench connector      | tools   | lab.bench.connector.command             | Measure how a gateway reads serial lines and units, beside pymodbus.
-torture wire         | -       | lab.torture.wire.wire                   | Feed corrupt packets to the MQTT decoders.
-torture flash        | -       | lab.torture.flash.command               | Cut the power of the flash store at every byte it writes.
-torture sensors      | -       | lab.torture.sensors.command             | Feed the drivers of sensors with faulty transfers.
-torture link         | -       | lab.torture.wire.link                   | Run the serial link over lines that lose and corrupt bytes.
-torture broker       | tools   | lab.torture.broker.command              | Send corrupt MQTT sessions to a gateway.
-torture attacks      | gateway | lab.torture.attacks.command             | Attack a gateway while an ordinary client publishes.
-torture store        | gateway | lab.torture.store.command               | Cut the power of the gateway's store at each write.
-torture clients      | tools   | lab.torture.clients.command             | Kill a gateway between common MQTT clients.
-torture board        | tools   | lab.torture.board.command               | Cut cable and power of boards while they are flashed.
-torture device       | tools   | lab.torture.device.command              | Cut the power and the connections of devices on MicroPython.
-torture uplink       | tools   | lab.torture.uplink.command              | Break line, processes, disk and clock of a route to the next broker.
-torture network      | tools   | lab.torture.network.command             | Break lines and gateways of networks, while subscribers come and go.
-torture lander       | tools   | lab.torture.lander.command              | Kill a lander and the mosquitto before it, and recount the tables.
-torture cloud        | tools   | lab.torture.cloud.command               | Kill lander and job, cut their files, and recount the tables.
-torture proof        | cloud   | lab.torture.proof.command               | Draw histories of losses and lies, and judge what the tables conclude.
-torture receipts     | tools   | lab.torture.receipts.command            | Lose messages behind a route that waits for receipts, and recount the tables.
-torture all          | tools   | lab.torture.whole_way.command:whole_way | Break every hop from devices to tables, and recount the readings.
-torture soak         | -       | lab.torture.device.soak                 | Send many messages through a device and watch its heap.
+lab bench flash      | tools   | lab.bench.flash.command                 | Count flash writes, erases and memory of the flash store, beside littlefs.
+lab bench link       | -       | lab.bench.link.command                  | Measure throughput and recovery of the serial link.
+lab bench device     | tools   | lab.bench.device.command                | Measure the heap and the speed of the firmware on MicroPython.
+lab bench broker     | gateway | lab.bench.broker.command                | Measure how many publishes per second the gateway acknowledges.
+lab bench fanout     | gateway | lab.bench.broker.fanout                 | Measure how many messages per second reach subscribers.
+lab bench memory     | gateway | lab.bench.broker.memory                 | Measure the memory and the start-up time of the gateway.
+lab bench storage    | gateway | lab.bench.broker.storage                | Count the bytes that the gateway writes to disk for each message.
+lab bench uplink     | gateway | lab.bench.uplink.command                | Measure a gateway's route to the next broker, beside mosquitto's bridge.
+lab bench network    | gateway | lab.bench.network.command               | Measure what a network of gateways carries, beside mosquitto's bridge.
+lab bench cloud      | tools   | lab.bench.cloud.command                 | Measure the job beside a plain Spark copy.
+lab bench batch      | tools   | lab.bench.batch.command                 | Measure what column batches save on the link.
+lab bench connector  | tools   | lab.bench.connector.command             | Measure how a gateway reads serial lines and units, beside pymodbus.
+lab torture wire     | -       | lab.torture.wire.wire                   | Feed corrupt packets to the MQTT decoders.
+lab torture flash    | -       | lab.torture.flash.command               | Cut the power of the flash store at every byte it writes.
+lab torture sensors  | -       | lab.torture.sensors.command             | Feed the drivers of sensors with faulty transfers.
+lab torture link     | -       | lab.torture.wire.link                   | Run the serial link over lines that lose and corrupt bytes.
+lab torture broker   | tools   | lab.torture.broker.command              | Send corrupt MQTT sessions to a gateway.
+lab torture attacks  | gateway | lab.torture.attacks.command             | Attack a gateway while an ordinary client publishes.
+lab torture store    | gateway | lab.torture.store.command               | Cut the power of the gateway's store at each write.
+lab torture clients  | tools   | lab.torture.clients.command             | Kill a gateway between common MQTT clients.
+lab torture board    | tools   | lab.torture.board.command               | Cut cable and power of boards while they are flashed.
+lab torture device   | tools   | lab.torture.device.command              | Cut the power and the connections of devices on MicroPython.
+lab torture uplink   | tools   | lab.torture.uplink.command              | Break line, processes, disk and clock of a route to the next broker.
+lab torture network  | tools   | lab.torture.network.command             | Break lines and gateways of networks, while subscribers come and go.
+lab torture lander   | tools   | lab.torture.lander.command              | Kill a lander and the mosquitto before it, and recount the tables.
+lab torture cloud    | tools   | lab.torture.cloud.command               | Kill lander and job, cut their files, and recount the tables.
+lab torture proof    | cloud   | lab.torture.proof.command               | Draw histories of losses and lies, and judge what the tables conclude.
+lab torture receipts | tools   | lab.torture.receipts.command            | Lose messages behind a route that waits for receipts, and recount the tables.
+lab torture all      | tools   | lab.torture.whole_way.command:whole_way | Break every hop from devices to tables, and recount the readings.
+lab torture soak     | -       | lab.torture.device.soak                 | Send many messages through a device and watch its heap.
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
 flash                | flash   | cli.board.command                       | Write everything to a board, and wait for its first reading.
 device build         | tools   | cli.web.command:build                   | Compile the firmware for a board, or make a page that writes it.

@@ -67,7 +67,8 @@ def make_app() -> typer.Typer:
         groups.get(group, app).command(name, help=command.summary)(lambda: None)
     for name, subcommands in groups.items():
         subcommands.callback()(lambda: None)  # with a callback, a lone subcommand is still called by its name
-        app.add_typer(subcommands, name=name)
+        group, _, word = name.rpartition(" ")
+        groups.get(group, app).add_typer(subcommands, name=word)
     return app
 
 

@@ -1,4 +1,4 @@
-"""`holdfast test`: the checkout's tox environment with its linter, type checker and tests."""
+"""`holdfast lab test`: the checkout's tox environment with its linter, type checker and tests."""
 
 import os
 import subprocess

@@ -20,10 +20,10 @@ from tools.lab.figure import Figure
 from tools.lab.result import Judgement, end_bench, end_judged
 
 KINDS = ("bench", "torture", "check", "demo")
-JUDGING = [path for path in COMMANDS if path.split()[0] in KINDS]
+JUDGING = [path for path in COMMANDS if path.removeprefix("lab ").split()[0] in KINDS]
 RUN = {
-    "torture link": ["--bytes", "20000"],
-    "torture wire": ["--bytes", "20000"],
+    "lab torture link": ["--bytes", "20000"],
+    "lab torture wire": ["--bytes", "20000"],
 }
 FIGURES = [
     Figure("fast", "messages/s", 300, 100, 200),
@@ -54,14 +54,14 @@ def test_command_takes_quick_and_json_and_ends_by_the_one_function(path: str) ->
     flags = {flag for parameter in command.params for flag in parameter.opts}
     assert {"--quick", "--json"} <= flags
     module = Path(sys.modules[COMMANDS[path].target.partition(":")[0]].__file__ or "").read_text("utf-8")
-    assert ("end_bench(" if path.startswith("bench") else "end_judged(") in module
-    assert "json.dumps" not in module or path == "torture soak"  # which writes a device's configuration
+    assert ("end_bench(" if path.startswith("lab bench") else "end_judged(") in module
+    assert "json.dumps" not in module or path == "lab torture soak"  # which writes a device's configuration
 
 
 @pytest.mark.parametrize("path", RUN)
 def test_command_prints_the_shape_of_its_kind(path: str) -> None:
-    kind, name = path.split()
-    done = holdfast(kind, name, *RUN[path], "--json")
+    kind, name = path.removeprefix("lab ").split()
+    done = holdfast(*path.split(), *RUN[path], "--json")
     report = json.loads(done.stdout.splitlines()[-1])
     assert faults_of(report, kind) == []
     assert (report[kind], report["holds"]) == (name, done.exit_code == 0)
@@ -69,7 +69,7 @@ def test_command_prints_the_shape_of_its_kind(path: str) -> None:
 
 def test_quick_sets_sizes_that_are_not_given() -> None:
     for arguments, size in (["--quick"], 200_000), (["--quick", "--bytes", "30000"], 30_000):
-        done = holdfast("torture", "link", *arguments, "--json")
+        done = holdfast("lab", "torture", "link", *arguments, "--json")
         assert json.loads(done.stdout)["bytes"] == size
 
 

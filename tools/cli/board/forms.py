@@ -17,7 +17,7 @@ class Form(StrEnum):
     FROZEN = "frozen into a MicroPython that you build"
 
 
-# KiB of heap with a full store, by whether the device has TLS, and commands: `holdfast bench device`
+# KiB of heap with a full store, by whether the device has TLS, and commands: `holdfast lab bench device`
 # (docs/reference/commands/bench.md). A test compares them with the page.
 NEEDED_KIB = {
     Form.LOADED: {(False, False): 113, (False, True): 124, (True, False): 119, (True, True): 128},

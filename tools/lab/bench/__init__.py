@@ -1,1 +1,1 @@
-"""The commands of ``holdfast bench``: they measure speed, memory, wear and bytes."""
+"""The commands of ``holdfast lab bench``: they measure speed, memory, wear and bytes."""

@@ -1,1 +1,1 @@
-"""The commands of ``holdfast torture``: they cause faults and check that no message is lost or repeated."""
+"""The commands of ``holdfast lab torture``: they cause faults and check that no message is lost or repeated."""

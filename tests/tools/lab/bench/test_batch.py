@@ -1,4 +1,4 @@
-"""`holdfast bench batch` as its users call it, in a short run."""
+"""`holdfast lab bench batch` as its users call it, in a short run."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""`holdfast bench flash` as its users call it, on a workload small enough for a test."""
+"""`holdfast lab bench flash` as its users call it, on a workload small enough for a test."""
 
 import json
 from typing import Any

@@ -36,7 +36,10 @@ def test_small_run_loses_nothing_and_has_nothing_twice(seed: int) -> None:
 def test_folder_that_holds_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("")
     done = CliRunner().invoke(app, ["--keep", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (2, f"holdfast torture all: --keep {tmp_path}: the folder is not empty\n")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        f"holdfast lab torture all: --keep {tmp_path}: the folder is not empty\n",
+    )
 
 
 def test_run_that_needs_more_room_than_there_is_does_not_begin(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`holdfast bench batch`: what column batches save on the link, and how fast they are landed."""
+"""`holdfast lab bench batch`: what column batches save on the link, and how fast they are landed."""
 
 import time
 from collections.abc import Iterator

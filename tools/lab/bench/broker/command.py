@@ -1,4 +1,4 @@
-"""``holdfast bench broker``: publishes acknowledged by the gateway and by mosquitto, in one run."""
+"""``holdfast lab bench broker``: publishes acknowledged by the gateway and by mosquitto, in one run."""
 
 import functools
 import itertools
@@ -45,7 +45,7 @@ def broker(
 ) -> None:
     """Measure publishes per second that the gateway and mosquitto acknowledge. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with bench_folder("bench broker") as folder, ExitStack() as stack:
+    with bench_folder("lab bench broker") as folder, ExitStack() as stack:
         figures = list(_figures(folder, stack, seconds))
     end_bench("broker", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 
@@ -125,7 +125,7 @@ def _on_a_slow_disk(bare: Server, generator: Generator, folder: Path, seconds: f
     try:
         strace.check()
     except strace.StraceUnavailable as error:
-        print(f"holdfast bench broker: no figures of a slow disk: {error}", file=sys.stderr)
+        print(f"holdfast lab bench broker: no figures of a slow disk: {error}", file=sys.stderr)
         return
     with gateway(folder / "slow", disk_is_slow=True) as ours:
         load(ours, window=2000, seconds=1)  # so that its files have the size that they keep

@@ -1,4 +1,4 @@
-"""``holdfast bench fanout``: messages through the gateway to its subscribers, beside mosquitto in the same run."""
+"""``holdfast lab bench fanout``: messages through the gateway to its subscribers, beside mosquitto in the same run."""
 
 import time
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def fanout(
 ) -> None:
     """Measure messages per second from publisher to subscribers, beside mosquitto. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with bench_folder("bench fanout") as folder, ExitStack() as stack:
+    with bench_folder("lab bench fanout") as folder, ExitStack() as stack:
         figures = list(_figures(folder, stack, seconds))
     end_bench("fanout", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 

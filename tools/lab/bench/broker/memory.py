@@ -1,4 +1,4 @@
-"""``holdfast bench memory``: the gateway's memory when idle, with connections and with stored messages."""
+"""``holdfast lab bench memory``: the gateway's memory when idle, with connections and with stored messages."""
 
 import time
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def memory(
 ) -> None:
     """Measure the gateway's memory, start-up time and idle CPU. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with bench_folder("bench memory") as folder:
+    with bench_folder("lab bench memory") as folder:
         figures = list(_figures(folder, messages, connections))
     end_bench("memory", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 

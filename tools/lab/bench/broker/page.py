@@ -1,7 +1,7 @@
 """Writes the page of the gateway's figures from the output of its benchmarks.
 
 ``python -m tools.lab.bench.broker.page BROKER FANOUT MEMORY STORAGE UPLINK`` takes files with the output of
-``holdfast bench NAME --json``.
+``holdfast lab bench NAME --json``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""``holdfast bench storage``: bytes that the gateway writes for each message, and keeps behind one that waits."""
+"""``holdfast lab bench storage``: bytes that the gateway writes for each message, and keeps behind one that waits."""
 
 import contextlib
 import sqlite3
@@ -45,7 +45,7 @@ def storage(
 ) -> None:
     """Count the bytes that the gateway writes to disk for each message. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with failing_on(BenchUnavailable, command="bench storage"):
+    with failing_on(BenchUnavailable, command="lab bench storage"):
         figures = list(_figures(seconds))
         figures.append(_behind_one_that_waits(behind))
     end_bench("storage", figures, time.monotonic() - started, as_json, about={"title": TITLE})

@@ -1,4 +1,4 @@
-"""`holdfast bench cloud`: the lander's files, the job and its tables, and what a query costs."""
+"""`holdfast lab bench cloud`: the lander's files, the job and its tables, and what a query costs."""
 
 import tempfile
 import time

@@ -1,1 +1,1 @@
-"""``holdfast bench connector``: lines and units that a gateway reads, beside pymodbus."""
+"""``holdfast lab bench connector``: lines and units that a gateway reads, beside pymodbus."""

@@ -1,4 +1,4 @@
-"""``holdfast bench connector``: lines and units, beside pymodbus' client."""
+"""``holdfast lab bench connector``: lines and units, beside pymodbus' client."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ def connector(
     """Measure connectors, on simulated lines at their real pace. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     about = {"baud of lines": str(lines.BAUD), "baud of units": str(units.BAUD), "seed": str(seed)}
-    with bench_folder("bench connector", ProcessFailed) as folder:
+    with bench_folder("lab bench connector", ProcessFailed) as folder:
         figures = list(measure(folder, seconds, kills, frames_sent, seed))
     end_bench("connector", figures, time.monotonic() - started, as_json, ("gateway", "pymodbus"), about)
 

@@ -1,4 +1,4 @@
-"""``holdfast bench device``: the heap that the firmware needs, and its speed."""
+"""``holdfast lab bench device``: the heap that the firmware needs, and its speed."""
 
 import ssl
 import subprocess
@@ -45,7 +45,7 @@ def device(
     Takes some twenty minutes. Ends with 1 if a goal is missed. --quick measures QoS 1 only, and one heap.
     """
     started = time.monotonic()
-    with failing_on(*FAILURES, command="bench device"), tempfile.TemporaryDirectory() as folder:
+    with failing_on(*FAILURES, command="lab bench device"), tempfile.TemporaryDirectory() as folder:
         vm = find()
         report = _measure(Path(folder), vm, source, quick)
     about = {"vm": f"MicroPython {vm.version}"}

@@ -1,4 +1,4 @@
-"""The figures that `holdfast bench device` prints."""
+"""The figures that `holdfast lab bench device` prints."""
 
 import asyncio
 import subprocess

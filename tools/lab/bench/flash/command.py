@@ -1,4 +1,4 @@
-"""``holdfast bench flash``: what the store costs on simulated flash and a real MicroPython, beside littlefs."""
+"""``holdfast lab bench flash``: what the store costs on simulated flash and a real MicroPython, beside littlefs."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def flash(
     Runs on a simulated flash chip and a real MicroPython. Ends with 1 if a goal is missed.
     """
     started = time.monotonic()
-    with failing_on(MicroPythonUnavailable, command="bench flash"):
+    with failing_on(MicroPythonUnavailable, command="lab bench flash"):
         report = measure(messages)
     about = {"workload": report.workload, "store": report.store, "littlefs": report.littlefs, "vm": report.vm}
     seconds = time.monotonic() - started

@@ -1,4 +1,4 @@
-"""`holdfast bench link`: how much of a serial line the link uses, and how fast it recovers."""
+"""`holdfast lab bench link`: how much of a serial line the link uses, and how fast it recovers."""
 
 import time
 from collections.abc import Iterator

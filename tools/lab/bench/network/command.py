@@ -1,4 +1,4 @@
-"""``holdfast bench network``: what gateways that subscribe for each other carry, beside mosquitto's bridge."""
+"""``holdfast lab bench network``: what gateways that subscribe for each other carry, beside mosquitto's bridge."""
 
 import enum
 import time
@@ -31,6 +31,6 @@ def network(
     """Measure what a network of gateways carries. Ends with 1 if a goal is missed."""
     started = time.monotonic()
     measures = {Part.SELECTORS: rates.selectors, Part.FOLLOW: rates.follow}
-    with bench_folder("bench network", Refused, UnexpectedEvent, OSError) as folder:
+    with bench_folder("lab bench network", Refused, UnexpectedEvent, OSError) as folder:
         figures = [figure for one in part or Part for figure in measures[one](folder / one, seconds)]
     end_bench("network", figures, time.monotonic() - started, as_json, ("gateways", "peer"), {"title": TITLE})

@@ -1,4 +1,4 @@
-"""``holdfast bench uplink``: a gateway's route to the next broker, beside mosquitto's bridge in the same run."""
+"""``holdfast lab bench uplink``: a gateway's route to the next broker, beside mosquitto's bridge in the same run."""
 
 import contextlib
 import signal
@@ -61,7 +61,7 @@ def uplink(
 ) -> None:
     """Measure a route's rates, backlog and memory, beside mosquitto's bridge. Ends with 1 if a goal is missed."""
     started = time.monotonic()
-    with bench_folder("bench uplink") as folder:
+    with bench_folder("lab bench uplink") as folder:
         figures = list(_figures(folder, seconds, backlog, messages))
     end_bench("uplink", figures, time.monotonic() - started, as_json, about={"title": TITLE})
 

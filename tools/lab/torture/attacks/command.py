@@ -1,4 +1,4 @@
-"""``holdfast torture attacks``: measures how attacks delay an ordinary client, and the gateway's memory meanwhile."""
+"""``holdfast lab torture attacks``: how attacks delay an ordinary client, and the gateway's memory meanwhile."""
 
 import asyncio
 import tempfile
@@ -61,7 +61,7 @@ def attacks(
         raise typer.BadParameter(f"no attack {unknown[0]!r}; there are {', '.join(known)}")
     started_s = time.monotonic()
     outcomes = []
-    with failing_on(ProcessFailed, OSError, command="torture attacks"):
+    with failing_on(ProcessFailed, OSError, command="lab torture attacks"):
         for name in names:
             with tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
                 outcomes.append(uvloop.run(_endure(Path(folder), name, seconds)))

@@ -1,4 +1,4 @@
-"""The attacks of ``holdfast torture attacks``: ``python -m tools.lab.torture.attacks.kinds PORT NAME SECONDS OTHER``.
+"""The attacks of ``lab torture attacks``: ``python -m tools.lab.torture.attacks.kinds PORT NAME SECONDS OTHER``.
 
 An attack uses only what a client with an account can do: it makes any number of connections with any client
 identifiers, reads all packets and keeps to the protocol.

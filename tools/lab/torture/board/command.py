@@ -1,4 +1,4 @@
-"""``holdfast torture board``: cuts of cable and power while boards are flashed; each run is repeated."""
+"""``holdfast lab torture board``: cuts of cable and power while boards are flashed; each run is repeated."""
 
 import random
 import tempfile
@@ -70,7 +70,7 @@ def board(
     """
     began_s = time.monotonic()
     torture = Torture()
-    with failing_on(MicroPythonUnavailable, OSError, command="torture board"):
+    with failing_on(MicroPythonUnavailable, OSError, command="lab torture board"):
         micropython = find()
         with tempfile.TemporaryDirectory(dir=memory_folder()) as folder, ThreadPoolExecutor(at_once) as pool:
             number = 0

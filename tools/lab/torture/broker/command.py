@@ -1,4 +1,4 @@
-"""``holdfast torture broker``: malicious and broken sessions over all listeners of a gateway."""
+"""``holdfast lab torture broker``: malicious and broken sessions over all listeners of a gateway."""
 
 import asyncio
 import sys
@@ -39,7 +39,7 @@ def broker(
     """
     started = time.monotonic()
     with (
-        failing_on(ProcessFailed, OSError, command="torture broker"),
+        failing_on(ProcessFailed, OSError, command="lab torture broker"),
         tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
     ):
         if session is not None:

@@ -1,4 +1,4 @@
-"""``holdfast torture clients``: common clients, and a gateway that is killed, stopped and cut off."""
+"""``holdfast lab torture clients``: common clients, and a gateway that is killed, stopped and cut off."""
 
 import random
 import time
@@ -36,7 +36,7 @@ def clients(
         kinds = random.Random(seed).choices(FAULTS, k=faults)
         await run(outcome, folder, seed, publishers, messages, kinds, subscribers)
 
-    with failing_on(ProcessFailed, OSError, command="torture clients"):
+    with failing_on(ProcessFailed, OSError, command="lab torture clients"):
         outcome.in_runs(runs, seed, one)
     end_judged("torture", "clients", outcome.judgement(seed), time.monotonic() - started, _lines(outcome), as_json)
 

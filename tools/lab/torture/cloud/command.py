@@ -1,4 +1,4 @@
-"""``holdfast torture cloud``: lander and job under faults of everything around them; the tables must be exact."""
+"""``holdfast lab torture cloud``: lander and job under faults of everything around them; the tables must be exact."""
 
 import random
 import sys
@@ -215,7 +215,7 @@ def cloud(
         one = Run(seed + number, steps, java_share, kind)
         with (
             tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
-            failing_on(ObjectStoreUnavailable, ProcessFailed, command="torture cloud"),
+            failing_on(ObjectStoreUnavailable, ProcessFailed, command="lab torture cloud"),
         ):
             one.run(Path(folder))
         done.append(one)

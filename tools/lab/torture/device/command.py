@@ -1,4 +1,4 @@
-"""``holdfast torture device``: the firmware under cuts of power, line and broker; the count must be right."""
+"""``holdfast lab torture device``: the firmware under cuts of power, line and broker; the count must be right."""
 
 import asyncio
 import random
@@ -51,7 +51,10 @@ def device(
     Ends with 1 if a message is lost, overtaken, or at QoS 2 there twice.
     """
     started = time.monotonic()
-    with failing_on(*FAILURES, command="torture device"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+    with (
+        failing_on(*FAILURES, command="lab torture device"),
+        tempfile.TemporaryDirectory(dir=memory_folder()) as folder,
+    ):
         outcome = asyncio.run(torture(find(), Path(folder), broker.value, qos, cuts, seed))
     seconds = time.monotonic() - started
     end_judged("torture", "device", outcome.judgement(seed), seconds, _lines(outcome, seconds), as_json)

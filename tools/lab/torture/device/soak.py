@@ -1,4 +1,4 @@
-"""``holdfast torture soak``: messages without end through the firmware; the heap in use must not grow."""
+"""``holdfast lab torture soak``: messages without end through the firmware; the heap in use must not grow."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def soak(
     started = time.monotonic()
     used: list[int] = []
     violations = []
-    with failing_on(*FAILURES, command="torture soak"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
+    with failing_on(*FAILURES, command="lab torture soak"), tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         try:
             used = _soak(Path(folder), messages)
         except DeviceEnded as error:

@@ -1,4 +1,4 @@
-"""``holdfast torture flash``: power cuts, ruined images and bit rot on the flash store, compared with a model."""
+"""``holdfast lab torture flash``: power cuts, ruined images and bit rot on the flash store, compared with a model."""
 
 import time
 from collections.abc import Iterator

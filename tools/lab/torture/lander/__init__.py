@@ -1,1 +1,1 @@
-"""``holdfast torture lander``: a lander behind mosquitto, which are killed while messages come as fast as they can."""
+"""``holdfast lab torture lander``: a lander and a mosquitto, killed while messages come as fast as they can."""

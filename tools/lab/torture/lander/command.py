@@ -1,4 +1,4 @@
-"""``holdfast torture lander``: a lander behind mosquitto under kills, cuts and full disks; the tables must be exact."""
+"""``holdfast lab torture lander``: a lander behind mosquitto under kills, cuts and full disks; the tables are exact."""
 
 import sys
 import time
@@ -36,7 +36,7 @@ def lander(
         print(f"{time.monotonic() - started:7.1f} s  {text}", file=sys.stderr, flush=True)
 
     outcome = LanderOutcome(inflight=inflight)
-    with failing_on(*FAILURES, command="torture lander"):
+    with failing_on(*FAILURES, command="lab torture lander"):
         outcome.in_runs(1, seed, lambda folder, seed: run(outcome, folder, messages, kills, seed, say))
     end_judged("torture", "lander", outcome.judgement(seed), time.monotonic() - started, _lines(outcome), as_json)
 

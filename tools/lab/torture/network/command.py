@@ -1,4 +1,4 @@
-"""``holdfast torture network``: gateways that subscribe for each other under faults; the count must be right."""
+"""``holdfast lab torture network``: gateways that subscribe for each other under faults; the count must be right."""
 
 import time
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def network(
         else:
             await foreign.run(outcome, folder, seed, faults, messages, over)
 
-    with failing_on(*FAILURES, command="torture network"):
+    with failing_on(*FAILURES, command="lab torture network"):
         outcome.in_runs(runs, seed, one)
     end_judged("torture", "network", outcome.judgement(seed), time.monotonic() - started, _lines(outcome), as_json)
 

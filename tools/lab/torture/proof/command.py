@@ -1,4 +1,4 @@
-"""``holdfast torture proof``: random histories; no table may say complete while an acknowledged message is missing."""
+"""``holdfast lab torture proof``: random histories; no table may say complete while a message is missing."""
 
 import time
 from collections.abc import Iterator

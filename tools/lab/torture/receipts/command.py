@@ -1,4 +1,4 @@
-"""``holdfast torture receipts``: everything behind a gateway loses messages; they come again, and count once."""
+"""``holdfast lab torture receipts``: everything behind a gateway loses messages; they come again, and count once."""
 
 import time
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def receipts(
     """
     started = time.monotonic()
     outcome = ReceiptsOutcome()
-    with failing_on(*FAILURES, command="torture receipts"):
+    with failing_on(*FAILURES, command="lab torture receipts"):
         outcome.in_runs(
             runs, seed, lambda folder, seed: run(outcome, folder, seed, faults, messages, fault or list(FAULTS))
         )

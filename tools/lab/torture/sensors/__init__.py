@@ -1,1 +1,1 @@
-"""``holdfast torture sensors``: drivers of sensors, and what chips and lines do to them."""
+"""``holdfast lab torture sensors``: drivers of sensors, and what chips and lines do to them."""

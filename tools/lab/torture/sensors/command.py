@@ -1,4 +1,4 @@
-"""``holdfast torture sensors``: faulty chips and lines in front of the drivers of the sensors."""
+"""``holdfast lab torture sensors``: faulty chips and lines in front of the drivers of the sensors."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``holdfast torture store``: cuts the power at each write and sync of a gateway's store."""
+"""``holdfast lab torture store``: cuts the power at each write and sync of a gateway's store."""
 
 import logging
 import random
@@ -170,7 +170,7 @@ def store(
     started = time.monotonic()
     logging.getLogger("gateway").addHandler(logging.NullHandler())  # each start on what is left warns of its lock file
     torture = Torture(seed, steps, attempts)
-    lost = failing_on(StraceUnavailable, command="torture store")
+    lost = failing_on(StraceUnavailable, command="lab torture store")
     with lost, tempfile.TemporaryDirectory(dir=memory_folder()) as folder:
         torture.run(Path(folder) / "store")
     judgement = Judgement(

@@ -1,4 +1,4 @@
-"""``holdfast torture uplink``: a route under faults of everything around it; the count must be right."""
+"""``holdfast lab torture uplink``: a route under faults of everything around it; the count must be right."""
 
 import enum
 import time
@@ -50,7 +50,7 @@ def uplink(
     """
     started = time.monotonic()
     outcome = RouteOutcome(broker=broker.value, qos=qos, order=order.value, has_statements=statements)
-    with failing_on(*FAILURES, command="torture uplink"):
+    with failing_on(*FAILURES, command="lab torture uplink"):
         outcome.in_runs(
             runs, seed, lambda folder, seed: run(outcome, folder, seed, faults, messages, fault or list(FAULTS))
         )

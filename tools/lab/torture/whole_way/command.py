@@ -1,4 +1,4 @@
-"""``holdfast torture all``: the whole way of a reading under faults at every hop; the tables must be exact."""
+"""``holdfast lab torture all``: the whole way of a reading under faults at every hop; the tables must be exact."""
 
 import asyncio
 import shutil
@@ -49,7 +49,7 @@ def whole_way(
     def say(text: str) -> None:
         print(f"{time.monotonic() - started:7.1f} s  {text}", file=sys.stderr, flush=True)
 
-    with failing_on(*FAILURES, command="torture all"), _folder(keep, readings) as folder:
+    with failing_on(*FAILURES, command="lab torture all"), _folder(keep, readings) as folder:
         run = Run(folder, readings, faults, seed, say)
         asyncio.run(run.run())
     whole = run.total
@@ -72,11 +72,11 @@ def _folder(keep: Path | None, readings: int) -> Iterator[Path]:
     disk or memory is short."""
     needed = DISK_BASE_BYTES + readings * DISK_BYTES
     if (free := _available_memory()) < MEMORY_BYTES:
-        fail("torture all", f"{MEMORY_BYTES / 1e9:.1f} GB of memory are needed, {free / 1e9:.1f} GB are available")
+        fail("lab torture all", f"{MEMORY_BYTES / 1e9:.1f} GB of memory are needed, {free / 1e9:.1f} GB are available")
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         if any(keep.iterdir()):
-            fail("torture all", f"--keep {keep}: the folder is not empty")
+            fail("lab torture all", f"--keep {keep}: the folder is not empty")
         _check_room(keep, needed)
         yield keep
         return
@@ -89,7 +89,7 @@ def _folder(keep: Path | None, readings: int) -> Iterator[Path]:
 
 def _check_room(folder: Path, needed: int) -> None:
     if (free := shutil.disk_usage(folder).free) < needed:
-        fail("torture all", f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
+        fail("lab torture all", f"{folder}: {needed / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
 
 
 def _available_memory() -> int:

@@ -1,4 +1,4 @@
-"""`holdfast torture link`: the serial link over lines that lose, corrupt, repeat and invent bytes."""
+"""`holdfast lab torture link`: the serial link over lines that lose, corrupt, repeat and invent bytes."""
 
 import time
 from typing import Annotated

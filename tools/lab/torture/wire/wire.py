@@ -1,4 +1,4 @@
-"""`holdfast torture wire`: bytes into every MQTT decoder and both ends of a connection, both versions."""
+"""`holdfast lab torture wire`: bytes into every MQTT decoder and both ends of a connection, both versions."""
 
 import time
 from typing import Annotated
