@@ -187,12 +187,14 @@ class RouteAbout(NamedTuple):
     """What a route says of itself beside its state.
 
     ``broker`` is the URL of its broker, as configured. ``problem`` is why it has no connection, "" if it has or has not
-    tried yet. ``waits_for`` is why it may not connect now, as is configured ("": it may).
+    tried yet. ``waits_for`` is why it may not connect now, as is configured ("": it may). ``until_receipt``: it keeps
+    messages until a receipt from the tables.
     """
 
     broker: str = ""
     problem: str = ""
     waits_for: str = ""
+    until_receipt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

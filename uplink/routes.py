@@ -224,10 +224,7 @@ class Routes:
 
     def described(self) -> dict[str, RouteAbout]:
         """Returns what each route is about, by its name."""
-        found = {
-            name: RouteAbout(route.queue.settings.broker, route.problem, route.waits_for)
-            for name, route in self._serving.items()
-        }
+        found = {name: _about(route) for name, route in self._serving.items()}
         return found | {name: RouteAbout("", "it is no longer configured", "") for name in self._left}
 
     async def refused(self, name: str = "") -> list[RefusedMessage]:
@@ -298,6 +295,11 @@ class Routes:
             names = ", ".join(map(repr, queues)) or "there are none"
             raise NoSuchRoute(f"no route {name!r}; the routes: {names}")
         return queues[name]
+
+
+def _about(route: Route | ForeignRoute) -> RouteAbout:
+    settings = route.queue.settings
+    return RouteAbout(settings.broker, route.problem, route.waits_for, settings.keep is not None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from gateway.counters import LinkStatus, RouteAbout
+from gateway.counters import LinkStatus, RouteAbout, RouteState
 from gateway.observe.overview import ObservedStream, Overview
 from gateway.page.history import History, down_of, waiting_of
 from gateway.page.roster import Roster
-from gateway.page.snapshot import DeviceFacts, Missing, Snapshot, StoreFacts
+from gateway.page.snapshot import DeviceFacts, KeptFacts, Missing, Snapshot, StoreFacts
 from gateway.page.standing import consumer_of, hop_of_link, hop_of_route
 from gateway.sessions.devices import Devices, Heard
 from gateway.store import drops
@@ -127,6 +127,7 @@ class Observer:
             state.connections,
             self._rates(),
             hops,
+            [_kept(one) for one in state.routes if described.get(one.name, NOTHING_SAID).until_receipt],
             [
                 self._store(stream, one.stored_messages, one.stored_bytes, one.is_full, now_s)
                 for stream, one in stores[:STREAMS_SHOWN]
@@ -169,6 +170,17 @@ class Observer:
         """How many messages consumers did not get since the start, but for messages that a rule leaves out."""
         counted = [stream.log.counters.messages_dropped for stream in self._overview.streams]
         return sum(sum(one.values()) - one[drops.SELECTED] for one in counted)
+
+
+def _kept(route: RouteState) -> KeptFacts:
+    return KeptFacts(
+        route.name,
+        route.unproven_messages,
+        route.unproven_bytes,
+        route.unproven_ms,
+        route.landed_ms,
+        route.unproven_sent,
+    )
 
 
 def _left(stream: str) -> str:

@@ -141,6 +141,21 @@ def hops(snapshot: Snapshot) -> str:
     return _table(("", "way on", "to", "because", "waits", "since"), rows)
 
 
+def receipts(snapshot: Snapshot) -> str:
+    """Returns the table of what routes keep until a receipt from the tables."""
+    rows = "".join(
+        f"<tr><td>route {name(one.route)}</td>"
+        f"<td>{clock_of(one.landed_ms) if one.landed_ms else '? no receipt says so'}</td>"
+        f"<td class=number>{one.messages:,}</td><td class=number>{bytes_of(one.size)}</td>"
+        f"<td>{clock_of(one.oldest_ms) if one.messages and one.oldest_ms else ''}</td>"
+        f"<td class=number>{one.sent_again:,}</td></tr>"
+        for one in snapshot.kept
+    )
+    if not rows:
+        return "<p>No route waits for receipts: what becomes of messages behind the next broker is not known here.</p>"
+    return _table(("way on", "the tables have all up to", "kept", "size", "since", "sent again"), rows)
+
+
 def devices(snapshot: Snapshot) -> str:
     """Returns the devices of most concern, and how many there are of each kind."""
     counts, total = snapshot.counts, sum(snapshot.counts.values())
@@ -307,6 +322,7 @@ SECTIONS: dict[str, tuple[Section, float]] = {
     "way": (_way, 0.0),
     "day": (day, 30.0),
     "hops": (hops, 0.0),
+    "receipts": (receipts, 5.0),
     "devices": (devices, 5.0),
     "missing": (missing, 0.0),
     "room": (room, 10.0),

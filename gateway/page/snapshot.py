@@ -37,6 +37,22 @@ class StoreFacts(NamedTuple):
     is_full: bool
 
 
+class KeptFacts(NamedTuple):
+    """What a route keeps until a receipt from the tables: messages, and the bytes that they take in the store.
+
+    ``oldest_ms`` is when the first gateway accepted the oldest of these messages, ``landed_ms`` up to when the tables
+    have all that was landed, as the newest receipt says (Unix time, 0: not known). ``sent_again`` counts the messages
+    that went again, as the tables had passed over them.
+    """
+
+    route: str
+    messages: int
+    size: int
+    oldest_ms: int
+    landed_ms: int
+    sent_again: int
+
+
 class Missing(NamedTuple):
     """A range of what is missing in a stream, "" for the default one."""
 
@@ -57,6 +73,7 @@ class Snapshot(NamedTuple):
     connections: int
     per_s: Mapping[str, float]
     hops: list[Hop]
+    kept: list[KeptFacts]
     stores: list[StoreFacts]
     devices: list[DeviceFacts]
     counts: Mapping[Standing, int]

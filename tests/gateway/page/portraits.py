@@ -18,7 +18,7 @@ SIZES = {"status-page": (1000, 1180), "status-page-phone": (390, 844)}
 
 async def main(folder: Path, out: Path) -> None:
     async with running(folder / "store") as broker:
-        observer = observer_of(broker)
+        observer = observer_of(broker, "central")
         await add_scene(broker, observer)
         async with paged(broker, observer) as page, open_page(f"http://127.0.0.1:{page.port}/", folder / "p") as shown:
             await shown.evaluate(LIVE)

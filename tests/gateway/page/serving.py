@@ -33,10 +33,17 @@ async def paged(broker: Broker, observer: Observer | None = None, **keys: Any) -
         await page.close()
 
 
-def observer_of(broker: Broker) -> Observer:
-    described = {one.name: RouteAbout("mqtt://broker.example.org") for one in broker.overview.routes}
+def observer_of(broker: Broker, *until_receipt: str) -> Observer:
+    """Its routes with these names keep messages until a receipt."""
+
+    def described() -> dict[str, RouteAbout]:
+        return {
+            one.name: RouteAbout("mqtt://broker.example.org", until_receipt=one.name in until_receipt)
+            for one in broker.overview.routes
+        }
+
     devices = broker.services.shared.devices
-    return Observer(broker.config.name, "1.2.3", broker.overview, devices, lambda: described, time.time())
+    return Observer(broker.config.name, "1.2.3", broker.overview, devices, described, time.time())
 
 
 @asynccontextmanager
@@ -97,6 +104,8 @@ async def add_scene(broker: Broker, observer: Observer) -> None:
     now_ms = int(1000 * time.time())
     central = RouteState("central", connected=True, acknowledged_ms=now_ms - 2000, arrived_per_s=5.2)
     central.server = "mqtts://broker.example.org:8883"
+    central.unproven_messages, central.unproven_bytes = 312, 41_000
+    central.unproven_ms, central.landed_ms = now_ms - 62_000, now_ms - 65_000
     city = RouteState("city", backlog_messages=12_400, backlog_bytes=2_000_000, oldest_ms=now_ms - 7_200_000)
     city.last_error = "cannot connect: No route to host"
     fresh = RouteState("archive", connected=True, server="nats://archive.example.org")

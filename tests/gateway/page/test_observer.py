@@ -1,5 +1,6 @@
 """What the page says of a gateway: only what is shown to be fine is called fine."""
 
+import re
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -139,6 +140,22 @@ async def test_room_ends_at_the_pace_of_the_last_hour(tmp_path: Path) -> None:
         snapshot = await observer.look(now_s + 1799)
         assert snapshot.stores[0].ends_s == pytest.approx(1_000_000 / 100, rel=0.1)
         assert "in 2 h 4" in sections(snapshot)["room"]
+
+
+async def test_what_routes_keep_until_a_receipt_is_shown_and_nothing_is_said_without_one(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
+        broker.overview.routes += [RouteState("archive", unproven_messages=7)]
+        _, parts = await look(observer_of(broker))
+        assert "No route waits for receipts" in parts["receipts"]
+        _, parts = await look(observer_of(broker, "archive"))
+        assert "no receipt says so" in parts["receipts"]
+        broker.overview.routes[0] = RouteState(
+            "archive", unproven_messages=1234, unproven_bytes=98_000, unproven_ms=10**12, unproven_sent=83
+        )
+        broker.overview.routes[0].landed_ms = 10**12 + 60_000
+        _, parts = await look(observer_of(broker, "archive"))
+        shown = re.sub("<[^>]+>", " ", parts["receipts"]).split()
+        assert "2001-09-09 01:47:40 1,234 98.0 kB 2001-09-09 01:46:40 83" in " ".join(shown)
 
 
 async def test_neighbouring_gateway_is_a_link_and_no_device(tmp_path: Path) -> None:
