@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from gateway.page.names import shown
 from gateway.page.snapshot import Snapshot
 from gateway.page.standing import SIGNS, Hop, Standing
-from gateway.page.times import duration_of, rate_of
+from gateway.page.times import clock_of, duration_of, rate_of
 
 HOPS_SHOWN = 24
 WIDTH = 340  # of the way, in its own units; a telephone shows it as wide
@@ -59,11 +59,18 @@ def way(snapshot: Snapshot, gaps: Gaps) -> str:
         parts += [
             _box(y, "beyond", BOX_HEIGHT, Standing.UNKNOWN),
             _text(BOX_X + SIDE, y + 5, "? Behind the next broker, to the tables", BOX_WIDTH - 2 * SIDE, "strong"),
-            _text(BOX_X + SIDE, y + 5 + LINE, "not seen from here", BOX_WIDTH - 2 * SIDE),
+            _text(BOX_X + SIDE, y + 5 + LINE, _beyond(snapshot), BOX_WIDTH - 2 * SIDE),
         ]
         y += BOX_HEIGHT
     label = "the way of a message: devices, this gateway, its routes and links"
     return f'<svg class="way" viewBox="0 0 {WIDTH} {y + 2}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
+
+
+def _beyond(snapshot: Snapshot) -> str:
+    landed_ms = [one.landed_ms for one in snapshot.kept]
+    if not landed_ms or not min(landed_ms):
+        return "not seen from here"
+    return f"receipts: the tables have all up to {clock_of(min(landed_ms))}"
 
 
 def chart(points: Sequence[float], label: str, down: Sequence[float] = (), kind: str = "") -> str:

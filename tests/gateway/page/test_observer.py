@@ -155,6 +155,7 @@ async def test_what_routes_keep_until_a_receipt_is_shown_and_nothing_is_said_wit
         broker.overview.routes[0].landed_ms = 10**12 + 60_000
         _, parts = await look(observer_of(broker, "archive"))
         shown = re.sub("<[^>]+>", " ", parts["receipts"]).split()
+        assert "receipts: the tables have all up to 2001-09-09 01:47:40" in parts["way"]
         assert "2001-09-09 01:47:40 1,234 98.0 kB 2001-09-09 01:46:40 83" in " ".join(shown)
 
 
