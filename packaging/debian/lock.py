@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Renews `wheels.txt`: the files of the libraries of the extra `gateway`, in the versions of `constraints/python3.txt`.
+"""Renews `wheels.txt`: the files of the libraries of EXTRAS, in the versions of `constraints/python3.txt`.
 
 usage: packaging/debian/lock.py
 """
@@ -13,6 +13,7 @@ from wheels import BUILD, LOCK, MACHINES, PYTHONS, SOURCES, pip, platform_of
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTRAINTS = ROOT / "constraints/python3.txt"
+EXTRAS = ("gateway", "receipts")
 BUILD_VERSION = "80.9.0"
 HEADER = """\
 # The libraries inside the Debian package, in the versions of constraints/python3.txt, with the SHA-256 of each file
@@ -22,7 +23,7 @@ HEADER = """\
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["gateway"]]
+    wanted = [*project["dependencies"], *(line for one in EXTRAS for line in project["optional-dependencies"][one])]
     wheels = [one for one in wanted if not one.startswith(tuple(SOURCES))]
     hashes: dict[str, set[str]] = {}
     with tempfile.TemporaryDirectory() as name:

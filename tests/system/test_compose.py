@@ -7,7 +7,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
+from tests.house.extras import NEEDS_ALL_EXTRAS, brought_by
 from tests.house.repository import ROOT
 from tools.cli.gateway.config import read_configuration
 
@@ -28,6 +30,12 @@ def test_the_images_have_the_names_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     names = re.findall(r"image: (holdfast-\S+)", COMPOSE.read_text())
     assert set(names) == {f"holdfast-gateway:{version}", f"holdfast-cloud:{version}"}
+
+
+@NEEDS_ALL_EXTRAS
+def test_the_lock_has_all_that_lander_and_job_need() -> None:
+    lines = [line.partition("==")[0] for line in (CONTAINER / "cloud.txt").read_text().splitlines() if "==" in line]
+    assert brought_by("cloud") - {canonicalize_name(name) for name in lines} == set()
 
 
 def test_each_file_that_is_mounted_is_there() -> None:

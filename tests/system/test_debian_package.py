@@ -32,7 +32,8 @@ def test_the_lock_has_the_tested_version_of_each_library_and_hashes_alone() -> N
 def test_the_lock_has_all_that_the_gateway_needs() -> None:
     names = {line.partition("==")[0] for line in (DEBIAN / "wheels.txt").read_text().splitlines() if "==" in line}
     plain = {re.sub(r"[-_.]+", "-", name).lower() for name in names}
-    assert {re.sub(r"[-_.]+", "-", name).lower() for name in brought_by("gateway")} - plain == set()
+    needed = brought_by("gateway") | brought_by("receipts")
+    assert {re.sub(r"[-_.]+", "-", name).lower() for name in needed} - plain == set()
 
 
 @pytest.fixture(scope="module")
