@@ -1,5 +1,6 @@
 """The keys of the configuration file for connectors. The reference page is made of it."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -210,6 +211,20 @@ class ValueConfig(Checked, forbid_unknown_fields=True, frozen=True):
     at_least_s: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
     """With `dead_band`: after how many seconds it is stored all the same."""
 
+    write: bool = False
+    """Whether a [command](../how-to/modbus.md#set-a-value) may set it: a coil, or holding registers that are no field
+    of bits and no text. A number then needs `min` and `max`. A profile does not allow it."""
+
+    min: float | None = None
+    """The lowest number that a command may set."""
+
+    max: float | None = None
+    """The highest number that a command may set."""
+
+    write_function: Literal[5, 6, 15, 16] | None = None
+    """The function with which it is written, for a unit that does not take the usual one: 5 for a coil, 6 for one
+    register, 16 for several."""
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if not {"table", "type", "address", "order", "scale"} <= values.keys():
@@ -240,6 +255,33 @@ class ValueConfig(Checked, forbid_unknown_fields=True, frozen=True):
             yield "bit", f"the field ends beyond the {16 * size} bits of {kind!r}"
         if bit is not None and (kind == "string" or kind.startswith("float")):
             yield "bit", f"a {kind!r} has no fields of bits"
+        yield from _errors_in_write(values, size)
+
+
+def _errors_in_write(values: dict[str, Any], size: int) -> Iterator[tuple[str, str]]:
+    """Yields what is wrong with the keys of a value that may be written; it has ``size`` registers or is a coil."""
+    low, high = values.get("min"), values.get("max")
+    function, table = values.get("write_function"), values["table"]
+    if not values.get("write"):
+        for key in ("min", "max", "write_function"):
+            if values.get(key) is not None:
+                yield key, "expected with write = true"
+        return
+    if table in ("discrete", "input"):
+        yield "write", f'a value of the table "{table}" can be read only'
+    elif values["type"] == "string" or (values.get("bit") is not None):
+        yield "write", "a text, or a field of bits, cannot be written"
+    elif values["type"] == "bool":
+        if (low, high) != (None, None):
+            yield "min", 'a "bool" has no bounds'
+    elif low is None or high is None:
+        yield "min", "missing: a number that may be written needs min and max"
+    elif not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        yield "min", f"{low} to {high}: expected finite numbers, the lower one first"
+    if function is not None and (function in (5, 15)) != (table == "coil"):
+        yield "write_function", f'{function}: expected 5 or 15 for a coil, 6 or 16 for table = "holding"'
+    elif function == 6 and size > 1:
+        yield "write_function", f"6: it writes one register, and the value has {size}"
 
 
 class UnitConfig(Checked, forbid_unknown_fields=True, frozen=True):
@@ -288,11 +330,20 @@ class ModbusConfig(PortConfig, forbid_unknown_fields=True, frozen=True, kw_only=
     unit: list[UnitConfig]
     """The units on the line."""
 
+    commands: NonEmpty = "commands/{device}"
+    """The topic name of the commands for the units that have values with `write = true`. A client that may publish
+    to it may set these values. `{device}` is the name of the device."""
+
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from PortConfig.errors_in(values)
         if values.get("unit") == []:
             yield "unit", "expected a unit at least"
+        topic = values.get("commands", "")
+        if topic in (values.get("topic"), f"{values.get('topic')}/answer"):
+            yield "commands", f"{topic!r}: expected another topic than that of values and answers"
+        if topic.startswith("$") or any(one in topic for one in "+#\0"):
+            yield "commands", f"{topic!r}: expected a topic name without '+' and '#' that does not begin with '$'"
         units = [one for one in values.get("unit", ()) if one is not None]
         for key in ("device", "address"):
             found = [getattr(one, key) for one in units]
@@ -353,7 +404,11 @@ class ProfileConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     @classmethod
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-        yield from errors_among_values([one for one in values.get("value", ()) if one is not None])
+        found = [one for one in values.get("value", ()) if one is not None]
+        yield from errors_among_values(found)
+        for one in found:
+            if one.write:
+                yield "value", f"{one.name!r}: a profile allows no write: name the value in the unit's own table"
 
 
 def registers_of(value: ValueConfig) -> int:
@@ -472,6 +527,7 @@ def errors_among_connectors(connectors: dict[int, ConnectorConfig], taken: dict[
     names: set[str] = set()
     devices: dict[str, str] = {}
     ports = dict(taken)
+    topics: dict[str, str] = {}
     for number, one in connectors.items():
         key = f"connector[{number}]"
         if one.name in names:
@@ -480,6 +536,10 @@ def errors_among_connectors(connectors: dict[int, ConnectorConfig], taken: dict[
         if one.port in ports and not isinstance(one, ModbusTcpConfig):
             yield f"{key}.port", f"{one.port!r}: {ports[one.port]} uses it already"
         ports.setdefault(one.port, key)
+        for topic in command_topics(one):
+            if topic in topics:
+                yield f"{key}.commands", f"{topic!r}: also the topic of {topics[topic]}, expected {{device}} in it"
+            topics[topic] = key
         own = [unit.device for unit in one.unit] if isinstance(one, ModbusConfig) else [device_of(one)]
         for device in own:
             if device in devices and devices[device] != key:
@@ -487,6 +547,19 @@ def errors_among_connectors(connectors: dict[int, ConnectorConfig], taken: dict[
             devices.setdefault(device, key)
         if isinstance(one, ModbusConfig) and (load := load_of(one)) > 1:
             yield f"{key}.unit", f"the polls take {load:.0%} of the line's time at {one.baud} baud"
+
+
+def command_topics(connector: ConnectorConfig) -> list[str]:
+    """Returns the topic names of the commands for a connector's units; units without writable values have none."""
+    if not isinstance(connector, ModbusConfig):
+        return []
+    units = [unit for unit in connector.unit if any(value.write for value in unit.value)]
+    return [command_topic(connector, unit) for unit in units]
+
+
+def command_topic(connector: ModbusConfig, unit: UnitConfig) -> str:
+    """Returns the topic name of the commands for a unit."""
+    return connector.commands.replace("{device}", unit.device)
 
 
 def device_of(connector: LineConfig | NmeaConfig) -> str:

@@ -45,8 +45,8 @@ class UnitState:
         probe: what it is asked first after a failure.
 
     ``is_unsure``: an answer to an earlier request may be on its way. ``failures`` counts the attempts without an
-    answer since its last answer. The other numbers count since the start: ``asked`` requests, ``answered`` ones,
-    ``silences``, ``corrupt`` answers and ``exceptions``.
+    answer since its last answer. The other numbers count since the start: requests that were sent (``asked``),
+    ``answered`` ones, ``silences``, ``corrupt`` answers and ``exceptions``.
     """
 
     address: int
@@ -101,18 +101,22 @@ class Bus:
             Unreadable: what came is no answer.
             OSError: the line is gone.
         """
+        await self.settle(wire, unit, ready)
+        return await self._exchange(wire, unit, request, ready)
+
+    async def settle(self, wire: Wire, unit: UnitState, ready: Ready = _at_once) -> None:
+        """Asks a unit for something else, if an answer to an earlier request may be on its way. Raises as ``ask``."""
         if unit.is_unsure and not self.framing.has_transactions:
             with contextlib.suppress(UnitException):  # it answers
                 await self._exchange(wire, unit, unit.probe, ready)
             unit.is_unsure = False
-        return await self._exchange(wire, unit, request, ready)
 
     async def _exchange(self, wire: Wire, unit: UnitState, request: Request, ready: Ready) -> bytes:
         loop = asyncio.get_running_loop()
-        unit.asked += 1
         try:
             await self._wait_for_silence(wire)
             self.last = unit
+            unit.asked += 1
             frame = self.framing.encode(unit.address, request)
             answers = self.framing.answers(unit.address, request)
             await wire.write(frame)

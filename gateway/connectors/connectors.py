@@ -4,7 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 
-from gateway.config.connectors import ConnectorConfig, LineConfig, NmeaConfig
+from gateway.config.connectors import ConnectorConfig, LineConfig, ModbusConfig, NmeaConfig, command_topics
+from gateway.connectors.commands import Commands
 from gateway.connectors.keeping import Keeper
 from gateway.connectors.listening import Listening
 from gateway.connectors.polling import Polling
@@ -38,9 +39,14 @@ class Connectors:
         limits: Limits,
     ) -> None:
         self._running: list[tuple[str, Listening | Polling, Keeper]] = []
+        self._commands: list[tuple[str, Commands]] = []
         for config in configs:
             keeper = Keeper(log, publishing, limits, gateway, config.format)
-            self._running.append((config.name, _connector_of(config, keeper), keeper))
+            connector = _connector_of(config, keeper)
+            self._running.append((config.name, connector, keeper))
+            if isinstance(config, ModbusConfig) and isinstance(connector, Polling) and command_topics(config):
+                commands = Commands(config, log, publishing, limits, gateway, connector.carry_out)
+                self._commands.append((config.name, commands))
 
     def states(self) -> list[ConnectorState]:
         """Returns how each of them is doing."""
@@ -49,6 +55,7 @@ class Connectors:
     async def run(self) -> None:
         """Runs them until it is cancelled. What was read by then is stored."""
         tasks = [asyncio.create_task(_keep_up(name, one.run)) for name, one, _ in self._running]
+        tasks += [asyncio.create_task(_keep_up(name, one.run)) for name, one in self._commands]
         storing = [asyncio.create_task(_keep_up(name, keeper.run)) for name, _, keeper in self._running]
         try:
             await asyncio.gather(*tasks, *storing)

@@ -19,7 +19,7 @@ from gateway.log_fields import about
 from gateway.loop.signals import Signal
 from gateway.message import Message
 from gateway.sessions.publishing import Publishing
-from gateway.store import MessageLog, Work, read_to
+from gateway.store import MessageLog, Work, connectors
 from wire.properties import CONTENT_TYPE
 
 WAITING_MAX = 1024 * 1024  # bytes, roughly, that wait for the store; beyond them what is read is a gap
@@ -166,7 +166,7 @@ class Keeper:
             if one.pack is not None:
                 works += self._publishing.publish(self._message(one.pack))
             marks[one.source.key] = one.read_ms
-        works += [read_to.save(key, read_ms) for key, read_ms in marks.items()]
+        works += [connectors.save_read_to(key, read_ms) for key, read_ms in marks.items()]
         try:
             await self._log.submit(works)
         except sqlite3.Error as error:

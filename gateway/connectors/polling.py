@@ -1,25 +1,33 @@
 """A connector that asks units by Modbus: it polls each at its times, and stores what they answer."""
 
 import asyncio
+import contextlib
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gateway.config.connectors import ModbusConfig, UnitConfig
 from gateway.connectors.bus import SILENT_CHARACTERS, SILENT_LEAST_S, Bus, Silent, UnitState
+from gateway.connectors.commands import EXPIRED, Order
 from gateway.connectors.keeping import DeadBands, Keeper, Pack, Source
 from gateway.connectors.line import fill
 from gateway.connectors.modbus.blocks import Block, blocks_of, probe_of
+from gateway.connectors.modbus.command import Outcome, read_of
 from gateway.connectors.modbus.frame import FRAMINGS, Framing
-from gateway.connectors.modbus.request import UnitException
+from gateway.connectors.modbus.request import SURELY_NOT_DONE, UnitException, Write, check_answer
+from gateway.connectors.modbus.value import reading_of
 from gateway.connectors.poller import Poll, Schedule
 from gateway.connectors.reading import Reading, Unreadable
 from gateway.connectors.wire import Wire, far_end
 from gateway.counters import ConnectorState, ConnectorUnit
+from gateway.loop.signals import Signal
 
 ERROR = "poll.error"
 STORE_SLOW_S = 1.0  # that the store takes, beyond which polls are missed and told as a gap
 MARK_MS = 60_000  # between two marks of a unit whose values do not change
+OPEN_WITHIN_S = 10.0  # that a command waits for a port that is gone
+LOOK_S = 1.0  # between two looks whether the port is open, while a command waits
 TURNAROUND_S = 0.01  # of a unit, as far as is known before it has answered
 
 
@@ -34,6 +42,15 @@ class PolledUnit:
     source: Source
     bands: DeadBands
     counts: ConnectorUnit
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """An order that waits for its turn on the line."""
+
+    order: Order
+    outcome: "asyncio.Future[Outcome]"
+    is_begun: bool = False
 
 
 class Polling:
@@ -52,6 +69,9 @@ class Polling:
         self.bus = Bus(framing)
         self.units = [unit_of(config, one, framing, keeper.source) for one in config.unit]
         self._by_poll = {id(poll): unit for unit in self.units for poll in unit.polls}
+        self._ordered: _Waiting | None = None
+        self._wanted = Signal()
+        self._closed_s: float | None = 0.0  # since when the line is closed; None while it is open
 
     @property
     def state(self) -> ConnectorState:
@@ -67,20 +87,50 @@ class Polling:
 
     async def run(self) -> None:
         """Runs until it is cancelled."""
+        self._closed_s = asyncio.get_running_loop().time()
         await self._far.keep_open(self.poll)
+
+    async def carry_out(self, order: Order) -> Outcome:
+        """Has a unit do what an order says, between two polls. Raises sqlite3.Error: it was not begun."""
+        loop = asyncio.get_running_loop()
+        waiting = self._ordered = _Waiting(order, loop.create_future())
+        self._wanted.set()
+        try:
+            while not waiting.outcome.done():
+                closed_s = self._closed_s
+                if closed_s is not None and not waiting.is_begun and loop.time() - closed_s > OPEN_WITHIN_S:
+                    return Outcome("no", f"the line is not open: {self._far.problem}")
+                await asyncio.wait([waiting.outcome], timeout=LOOK_S)
+            return waiting.outcome.result()
+        finally:
+            self._ordered = None
 
     async def poll(self, wire: Wire) -> None:
         """Polls over an open line until it is gone. Raises OSError then."""
+        self._closed_s = None
+        try:
+            await self._poll(wire)
+        finally:
+            self._closed_s = asyncio.get_running_loop().time()
+
+    async def _poll(self, wire: Wire) -> None:
         loop = asyncio.get_running_loop()
         for unit in self.units:
             unit.source.is_behind = True
             unit.state.is_unsure = True  # an answer to another program's request may be on its way
             unit.bands.forget()
         schedule = Schedule([poll for unit in self.units for poll in unit.polls], loop.time())
+        polls_first = False  # so that orders take half of the line's time at most
         while True:
             poll, wait_s = schedule.next(loop.time())
+            ordered = self._ordered
+            if ordered is not None and not ordered.is_begun and not (polls_first and poll is not None):
+                polls_first = True
+                await self._carry_out(wire, ordered)
+                continue
+            polls_first = False
             if poll is None:
-                await asyncio.sleep(wait_s)
+                await self._pause(wait_s)
                 continue
             unit = self._by_poll[id(poll)]
             if self._keeper.problem:  # nothing is asked while nothing is stored
@@ -88,6 +138,70 @@ class Polling:
                 if loop.time() - poll.due_s > max(STORE_SLOW_S, poll.interval_s):
                     self._fall_behind()
             await self._make(wire, unit, poll, loop.time())
+
+    async def _pause(self, wait_s: float) -> None:
+        """Waits, at most until there is an order."""
+        self._wanted.clear()
+        if self._ordered is None or self._ordered.is_begun:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._wanted.wait()
+
+    async def _carry_out(self, wire: Wire, waiting: _Waiting) -> None:
+        """Does what an order says, and tells what became of it. Raises OSError: the line is gone."""
+        waiting.is_begun = True
+        order, outcome = waiting.order, Outcome("no")
+        unit = next(one for one in self.units if one.config.device == order.device)
+        try:
+            if order.write is None:
+                outcome = Outcome("unknown", "the gateway has ended while it wrote")
+            else:
+                await self._write(wire, unit, order, order.write, outcome)
+            if outcome.written != "no":
+                await self._read_back(wire, unit, order, outcome)
+        except sqlite3.Error as error:  # nothing was begun
+            _settle(waiting.outcome, error)
+        except OSError as error:
+            outcome.error = outcome.error or f"the line is gone: {error}"
+            raise
+        except Exception as error:
+            _settle(waiting.outcome, error)
+            raise
+        finally:
+            _settle(waiting.outcome, outcome)
+
+    async def _write(self, wire: Wire, unit: PolledUnit, order: Order, write: Write, outcome: Outcome) -> None:
+        """Writes a value once, and says in the outcome what is known of it."""
+        state = unit.state
+        if state.is_dead:
+            outcome.error = f"the unit does not answer: {state.problem}"
+            return
+        asked = state.asked
+        try:
+            await self.bus.settle(wire, state)
+            await order.begin()
+            asked = state.asked
+            if order.is_late():
+                outcome.error = EXPIRED
+                return
+            outcome.written = "unknown"  # from here on, unless more is known
+            check_answer(write, await self.bus.ask(wire, state, write))
+        except UnitException as error:
+            outcome.error = str(error)
+            outcome.written = "no" if error.code in SURELY_NOT_DONE else "unknown"
+        except Unreadable as error:
+            outcome.error = str(error)
+            outcome.written = "no" if state.asked == asked else "unknown"
+        else:
+            outcome.written = "yes"
+
+    async def _read_back(self, wire: Wire, unit: PolledUnit, order: Order, outcome: Outcome) -> None:
+        request = read_of(order.value)
+        try:
+            found = request.values_of(await self.bus.ask(wire, unit.state, request))
+            outcome.value = reading_of(order.value, found).value
+        except Unreadable as error:
+            outcome.error = f"{outcome.error}; " * bool(outcome.error) + f"it was not read back: {error}"
 
     def _fall_behind(self) -> None:
         """No unit was asked while the store took nothing."""
@@ -171,3 +285,11 @@ def cost_of(config: ModbusConfig, framing: Framing, blocks: Iterable[Block]) -> 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _settle(future: "asyncio.Future[Outcome]", outcome: Outcome | Exception) -> None:
+    if not future.done():
+        if isinstance(outcome, Outcome):
+            future.set_result(outcome)
+        else:
+            future.set_exception(outcome)

@@ -6,8 +6,8 @@ what is published from now on to a part of the gateway. QoS 2 messages that a se
 `Outgoing`. A message that a consumer does not get leaves a range of identities, with a reason such as `EVICTED`.
 `Endings` scans the log for consumers that have ended.
 
-The modules `qos2`, `retained` and `wills` hold the rows of one table each, and return what the log writes in
-a transaction (`Work`). `quotas` counts what waits for one consumer against limits, `consumer_names` says how the names
+The modules `connectors`, `qos2`, `retained` and `wills` hold rows of their tables, and return what the log writes in a
+transaction (`Work`). `quotas` counts what waits for one consumer against limits, `consumer_names` says how the names
 of consumers begin, and `disk` how full a disk is. `quarantine` lists what was set aside because the medium has changed
 it, and `shelf` is a dictionary on disk. `gateway.store.repair`, which has a face of its own, works on stores that no
 gateway has open.
@@ -45,7 +45,7 @@ from gateway.store.routes.refused import Refused
 from gateway.store.seen import SeenNote, Standing, masks_of_batch
 from gateway.store.sqlite import disk, quarantine, shelf, wal
 from gateway.store.sqlite.folder import MESSAGES, why_unusable
-from gateway.store.tables import drops, qos2, read_to, retained, sessions, wills
+from gateway.store.tables import connectors, drops, qos2, retained, sessions, wills
 from gateway.store.tables.log_rows import Part, PublishBatch, Work
 from gateway.store.tables.refused import RefusedRow
 from gateway.store.tables.routes import Handed, Numbering
@@ -85,6 +85,7 @@ __all__ = [
     "Standing",
     "UnseenDrops",
     "Work",
+    "connectors",
     "consumer_names",
     "count_backlogs",
     "disk",
@@ -97,7 +98,6 @@ __all__ = [
     "qos2",
     "quarantine",
     "quotas",
-    "read_to",
     "retained",
     "sessions",
     "shelf",

@@ -3,6 +3,9 @@
 SESSION, GROUP = "session/", "share/"
 """How the names of the consumers of sessions and of share groups begin."""
 
+COMMANDS = "connector/"
+"""Begins the name of the consumer of a connector's commands, before the connector's own name."""
+
 BACKFILL = "backfill/"
 """Begins the name of the place of a route's backfill, before the route's own name."""
 

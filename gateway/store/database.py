@@ -27,12 +27,12 @@ from gateway.store.sqlite.marks import LockNote
 from gateway.store.sqlite.rows import first_row, open_at_rest, sealed
 from gateway.store.sqlite.wal import hides_transactions
 from gateway.store.tables import (
+    connectors,
     cursors,
     drops,
     endings,
     log_rows,
     qos2,
-    read_to,
     refused,
     retained,
     routes,
@@ -125,8 +125,8 @@ class Found:
 
     ``oldest`` and ``newest`` are the positions of the oldest and the newest message, ``cursors`` are the consumers'
     places, ``flows`` the QoS 2 messages on their way out, ``incoming`` and ``released`` the identifiers of received
-    ones. ``read_to`` is up to when each source of a connector was read, in Unix ms. ``retained`` is the extent of all
-    retained messages.
+    ones. ``read_to`` is up to when each source of a connector was read, in Unix ms, ``taken_commands`` the newest
+    command of each connector. ``retained`` is the extent of all retained messages.
     """
 
     oldest: int
@@ -137,6 +137,7 @@ class Found:
     incoming: dict[str, qos2.Digests]
     released: dict[str, qos2.Digests]
     read_to: dict[str, int]
+    taken_commands: dict[str, connectors.TakenCommand]
     owed: dict[str, list[retained.Owed]]
     wills: list[wills.StoredWill]
     sessions: dict[str, sessions.StoredSession]
@@ -212,7 +213,8 @@ class Database:
             qos2.load_flows(reader),
             qos2.load_incoming(reader),
             qos2.load_released(reader),
-            read_to.load(reader),
+            connectors.load_read_to(reader),
+            connectors.load_taken(reader),
             retained.load_owed(reader),
             wills.load(reader),
             sessions.load(reader),
@@ -227,9 +229,8 @@ class Database:
         # The version is read before anything is written, so that a foreign database is not changed.
         if not schema.version_of(self._writer):
             schema.make(self._writer)  # before there is a WAL, as the page size cannot be changed afterwards
-        self._writer.execute(seen.DIGEST_SCHEMA)  # which the first stores of this version lack
-        self._writer.execute(qos2.RELEASED_SCHEMA)  # which the first stores of this version lack
-        self._writer.execute(read_to.SCHEMA)  # which the first stores of this version lack
+        for statement in schema.LATER_TABLES:
+            self._writer.execute(statement)
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = FULL")
         self._empty_wal()

@@ -8,7 +8,9 @@ from gateway.connectors.reading import Unreadable
 Table = Literal["coil", "discrete", "holding", "input"]
 
 READ: dict[Table, int] = {"coil": 1, "discrete": 2, "holding": 3, "input": 4}
-WRITE_COILS, WRITE_REGISTERS = 15, 16
+WRITE = {("coil", True): 5, ("holding", True): 6, ("coil", False): 15, ("holding", False): 16}
+"""The functions that set one coil or register, and the functions that set several."""
+COIL_ON = 0xFF00
 IS_EXCEPTION = 0x80
 REGISTERS_MOST, BITS_MOST = 125, 2000
 ADDRESS_MAX = 0xFFFF
@@ -24,6 +26,8 @@ EXCEPTIONS = {
     10: "gateway path unavailable",
     11: "gateway target device failed to respond",
 }
+SURELY_NOT_DONE = (1, 2, 3, 6, 7, 10)
+"""Exceptions by which a unit says that it has not begun to do what it was asked [application, section 7]."""
 BEHIND_A_GATEWAY = (10, 11)
 """Exceptions by which a gateway to other units says that it does not reach this one."""
 
@@ -87,18 +91,24 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A request that sets consecutive coils or holding registers [application, sections 6.11 and 6.12]."""
+    """A request that sets consecutive coils or holding registers [application, sections 6.5, 6.6, 6.11 and 6.12].
+
+    ``is_single``: it uses the function for one coil or register, and has one value.
+    """
 
     table: Literal["coil", "holding"]
     address: int
     values: tuple[int, ...]
+    is_single: bool = False
 
     @property
     def function(self) -> int:
-        return WRITE_COILS if self.table == "coil" else WRITE_REGISTERS
+        return WRITE[self.table, self.is_single]
 
     def encode(self) -> bytes:
         """Returns the PDU."""
+        if self.is_single:
+            return self.answer_head
         if self.table == "coil":
             packed = sum(bool(value) << number for number, value in enumerate(self.values))
             data = packed.to_bytes(-(-len(self.values) // 8), "little")
@@ -108,8 +118,11 @@ class Write:
 
     @property
     def answer_head(self) -> bytes:
-        """The whole answer: it repeats function, address and count."""
-        return bytes((self.function,)) + self.address.to_bytes(2, "big") + len(self.values).to_bytes(2, "big")
+        """The whole answer: it repeats function, address and count, or the value if it is a single one."""
+        last = len(self.values)
+        if self.is_single:
+            last = self.values[0] if self.table == "holding" else COIL_ON * bool(self.values[0])
+        return bytes((self.function,)) + self.address.to_bytes(2, "big") + last.to_bytes(2, "big")
 
     @property
     def answer_size(self) -> int:

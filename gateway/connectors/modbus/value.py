@@ -86,24 +86,23 @@ def on_the_line(data: bytes, order: str) -> bytes:
 
 
 def registers_for(config: ValueConfig, value: Value) -> tuple[int, ...]:
-    """Returns the registers, or the bit, that set a value. Raises Unreadable: the type has no such value."""
+    """Returns the registers, or the bit, that set a value.
+
+    A value of a whole type is rounded to the nearest step of ``scale``, to the even one of two that are equally near.
+
+    Raises Unreadable: the type has no such value.
+    """
     if config.type == "bool":
         if not isinstance(value, bool):
             raise Unreadable(f"{value!r}: expected true or false")
         return (int(value),)
-    if isinstance(value, str) or config.type == "string":
-        raise Unreadable(f"{value!r}: expected a number")
+    if isinstance(value, str | bool) or config.type == "string" or not math.isfinite(value):
+        raise Unreadable(f"{value!r}: expected a finite number")
     number = (value - config.offset) / config.scale if (config.scale, config.offset) != (1, 0) else value
     try:
-        data = struct.pack(FORMATS[config.type], number if config.type.startswith("float") else _whole(number))
+        data = struct.pack(FORMATS[config.type], number if config.type.startswith("float") else round(number))
     except (struct.error, OverflowError):
         raise Unreadable(f"{value!r}: does not fit {config.type}") from None
     data = on_the_line(data, config.order)
     assert len(data) == 2 * registers_of(config)
     return tuple(int.from_bytes(data[start : start + 2], "big") for start in range(0, len(data), 2))
-
-
-def _whole(number: float | int) -> int:
-    if not math.isfinite(number) or abs(number - round(number)) > 1e-6:
-        raise Unreadable(f"{number!r}: no whole number of steps")
-    return round(number)

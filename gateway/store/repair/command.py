@@ -51,13 +51,13 @@ class Report:
     sessions_lost: list[str] = field(default_factory=list)
 
 
-def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
+def repair(folder: Path, origin: str, consumers: Iterable[str]) -> Report:
     """Checks a store, and repairs it if it is damaged; the damaged files are kept.
 
     Args:
         folder: the store's folder.
         origin: the gateway's name.
-        routes: the names of the consumers that are routes.
+        consumers: the names of the consumers that are no sessions and share groups.
 
     Raises:
         StoreError: a gateway runs on it, it is not a message store, or the new one cannot be written; then it is
@@ -78,16 +78,16 @@ def repair(folder: Path, origin: str, routes: Iterable[str]) -> Report:
                 _check_version(path, report.damage)
                 report.file_lost = not (path.exists() and path.stat().st_size)
                 rebuild = Rebuild(Pages(path, is_alone=marks.has_other_wal(path)), origin, note, bool(problem))
-                _rebuild(folder, taken, rebuild, routes, report)
+                _rebuild(folder, taken, rebuild, consumers, report)
         except (sqlite3.Error, OSError) as error:
             raise StoreError(f"message store {folder}: {words_of(error, folder)}") from error
         return report
 
 
-def _rebuild(folder: Path, taken: TakenFolder, rebuild: Rebuild, routes: Iterable[str], report: Report) -> None:
+def _rebuild(folder: Path, taken: TakenFolder, rebuild: Rebuild, consumers: Iterable[str], report: Report) -> None:
     with swap_files.begun(folder) as making:
         try:
-            report.lost = rebuild.write(making / MESSAGES, lambda sessions: [*routes, *_consumers_of(sessions)])
+            report.lost = rebuild.write(making / MESSAGES, lambda sessions: [*consumers, *_consumers_of(sessions)])
             report.messages = rebuild.messages
             report.kept.update(rebuild.kept)
             report.damaged_pages = rebuild.salvage.damaged_pages

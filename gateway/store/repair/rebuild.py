@@ -22,7 +22,7 @@ from gateway.store.repair.salvage import Salvage
 from gateway.store.routes.lanes import BackfillRanges
 from gateway.store.sqlite import marks, rows
 from gateway.store.sqlite.marks import LockNote
-from gateway.store.tables import log_rows, routes, schema
+from gateway.store.tables import connectors, log_rows, routes, schema
 from gateway.store.tables.drops import DAMAGED, GATEWAY
 from gateway.store.tables.drops import INSERT as INSERT_RANGE
 from gateway.store.tables.log_rows import CorruptRow, Gap, LogRow
@@ -61,6 +61,7 @@ TAKE_BACK = (
     """,
     "DELETE FROM compacted WHERE last > :head",
     "DELETE FROM refused WHERE position > :head",
+    connectors.TAKE_BACK,
 )
 
 

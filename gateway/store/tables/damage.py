@@ -63,6 +63,7 @@ WHAT = {  # set aside when the store is opened: what a row of each table is
     "seen": "identities that came over links, of origin",
     "seen_digest": "digests of messages that came over links, of origin",
     "session": "the session of client",
+    "taken_command": "the newest command of",
     "will": "the will of client",
 }
 

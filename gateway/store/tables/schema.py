@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from gateway.store.sqlite import marks, rows, wal
 from gateway.store.sqlite.rows import first_row, read_schema
 from gateway.store.tables import (
+    connectors,
     cursors,
     damage,
     drops,
     endings,
     log_rows,
     qos2,
-    read_to,
     refused,
     retained,
     routes,
@@ -33,6 +33,7 @@ SEALED = (
     "seen",
     "seen_digest",
     "session",
+    "taken_command",
     "will",
 )
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
@@ -42,8 +43,18 @@ SCHEMA_VERSION = 9
 OLDEST = 7
 """The version of the first builds of 0.1.0. A start upgrades it and later ones: [gateway.store.tables.upgrade]."""
 LATER = SCHEMA_VERSION + 1
-SINCE = {"refused": 8, "route": 8, "seen": 9, "seen_digest": LATER, "released": LATER, "read_to": LATER}
+SINCE = {
+    "refused": 8,
+    "route": 8,
+    "seen": 9,
+    "seen_digest": LATER,
+    "released": LATER,
+    "read_to": LATER,
+    "taken_command": LATER,
+}
 """The versions that brought tables; LATER for tables that the first stores of this version lack. A start makes them."""
+LATER_TABLES = (qos2.RELEASED_SCHEMA, seen.DIGEST_SCHEMA, connectors.READ_TO_SCHEMA, connectors.TAKEN_SCHEMA)
+"""Makes these, where they are not there."""
 HAS_TABLE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
 STATE_TABLES = """SELECT name FROM sqlite_schema
     WHERE type = 'table' AND name NOT IN ('message_group', 'retained') AND name NOT LIKE 'sqlite_%'"""
@@ -57,7 +68,8 @@ TABLES = f"""
 {endings.SCHEMA}
 {qos2.SCHEMA}
 {qos2.RELEASED_SCHEMA};
-{read_to.SCHEMA};
+{connectors.READ_TO_SCHEMA};
+{connectors.TAKEN_SCHEMA};
 {retained.SCHEMA}
 {wills.SCHEMA}
 {drops.SCHEMA}

@@ -105,6 +105,29 @@ def test_each_profile_that_comes_along_names_its_source(name: str) -> None:
             [modbus(more="baud = 300", unit="interval_s = 0.1")],
             ["connector[0].unit: the polls take", "of the line's time at 300 baud"],
         ),
+        ([modbus(value="write = true")], ["value[0].min: missing: a number that may be written needs min and max"]),
+        ([modbus(value="write = true\nmin = 5\nmax = 4")], ["value[0].min: 5.0 to 4.0: expected finite numbers"]),
+        ([modbus(value="write = true\nmin = nan\nmax = 4")], ["value[0].min: nan to 4.0: expected finite numbers"]),
+        ([modbus(value="min = 5")], ["value[0].min: expected with write = true"]),
+        ([modbus(value='table = "input"\nwrite = true')], ['value[0].write: a value of the table "input" can be read']),
+        (
+            [modbus(value='type = "bool"\nbit = 1\nwrite = true')],
+            ["value[0].write: a text, or a field of bits"],
+        ),
+        ([modbus(value='table = "coil"\ntype = "bool"\nwrite = true\nwrite_function = 6')], ["expected 5 or 15 for"]),
+        (
+            [modbus(value='type = "uint32"\nwrite = true\nmin = 0\nmax = 9\nwrite_function = 6')],
+            ["value[0].write_function: 6: it writes one register, and the value has 2"],
+        ),
+        ([modbus(more='commands = "a/+"')], ["connector[0].commands: 'a/+': expected a topic name"]),
+        ([modbus(more='commands = "telemetry/{device}"')], ["connector[0].commands: 'telemetry/{device}': expected"]),
+        (
+            [
+                modbus(more='commands = "c"', value="write = true\nmin = 0\nmax = 9"),
+                modbus("modbus_rtu", "/dev/b", 'commands = "c"', value="write = true\nmin = 0\nmax = 9"),
+            ],
+            ["connector[1].commands: 'c': also the topic of connector[0], expected {device} in it"],
+        ),
         (
             [modbus(unit='[[connector.unit.value]]\nname = "power"\naddress = 1')],
             ["connector[0].unit[0].value: two values are named 'power'"],
@@ -119,6 +142,14 @@ def test_what_overlaps_or_cannot_be_is_told_with_its_place(
     text = str(raised.value)
     assert all(error in text for error in errors), text
     assert f"{tmp_path}/gateway.toml:" in text
+
+
+def test_a_profile_allows_no_write(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(
+        'description = "d"\nsource = "s"\n[[value]]\nname = "power"\naddress = 3\nwrite = true\nmin = 0\nmax = 1\n'
+    )
+    with pytest.raises(ConfigError, match="'power': a profile allows no write"):
+        load(written(tmp_path, modbus(unit='profile = "own.toml"')))
 
 
 def test_the_errors_of_a_profile_name_its_file(tmp_path: Path) -> None:

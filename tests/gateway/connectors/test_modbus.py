@@ -2,17 +2,20 @@
 
 import contextlib
 import random
+import re
 import struct
 from itertools import permutations
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from pymodbus.framer import FramerAscii, FramerRTU, FramerSocket, FramerType
 from pymodbus.pdu import DecodePDU
 
 from gateway.config.connectors import ValueConfig
 from gateway.connectors.modbus.blocks import blocks_of, probe_of
+from gateway.connectors.modbus.command import Refused, write_of
 from gateway.connectors.modbus.frame import FRAMINGS, Framing, RtuFraming, TcpFraming, crc_of
 from gateway.connectors.modbus.request import Read, UnitException, Write, check_answer
 from gateway.connectors.modbus.value import in_order, on_the_line, reading_of, registers_for
@@ -26,6 +29,8 @@ REQUESTS = [
     Read("input", 0, 125),
     Write("coil", 19, (1, 0, 1, 1, 0, 0, 1, 1, 1, 0)),
     Write("holding", 1, (10, 0x102)),
+    Write("coil", 172, (1,), is_single=True),
+    Write("holding", 1, (3,), is_single=True),
 ]
 ANY_READ = st.builds(Read, st.sampled_from(["holding", "input"]), st.integers(0, 60_000), st.integers(1, 125))
 
@@ -166,6 +171,56 @@ def test_numbers_of_each_size_are_read_and_written_in_every_order_of_bytes(kind:
 def test_a_factor_gives_as_many_digits_as_it_has() -> None:
     assert reading_of(ValueConfig("u", 0, scale=0.1, unit="V"), [2301]) == Reading("u", 230.1, "V")
     assert reading_of(ValueConfig("t", 0, type="int16", scale=0.01, offset=-40), [0xFFFF]).value == -40.01
+
+
+@given(
+    st.sampled_from(["int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]),
+    st.sampled_from([0.001, 0.1, 1.0, 2.5, 10.0, -1.0]),
+    st.sampled_from([0.0, -40.0, 0.5]),
+    st.floats(-30_000, 30_000) | st.integers(-30_000, 30_000),
+)
+def test_a_value_that_is_set_is_read_back_within_half_a_step(
+    kind: str, scale: float, offset: float, wanted: float
+) -> None:
+    config = ValueConfig("x", 0, type=kind, scale=scale, offset=offset, write=True, min=-30_000, max=30_000)  # type: ignore[arg-type]
+    try:
+        registers = write_of(config, wanted).values
+    except Refused:
+        reject()
+    found = reading_of(config, list(registers)).value
+    assert not isinstance(found, str)
+    step = abs(scale) if not kind.startswith("float") else abs(wanted) * 1e-6 + 1e-3 * abs(scale)
+    assert abs(found - wanted) <= step / 2 * (1 + 1e-6) + 1e-9
+    assert config.min is not None and config.max is not None
+    assert kind.startswith("float") or config.min <= found <= config.max
+
+
+@pytest.mark.parametrize(
+    ("keys", "value", "error"),
+    [
+        ({"min": -5, "max": 5}, 6, "6: expected -5 to 5"),
+        ({"min": 0, "max": 10, "scale": 4.0}, 10, "8"),  # of two steps that are equally near, the even one
+        ({"min": 0, "max": 9, "scale": 2.0}, 9, "8"),
+        ({"min": 0, "max": 7, "scale": 2.0}, 7, "8: expected 0 to 7"),
+        ({"min": -1e9, "max": 1e9}, 40_000, "40000: does not fit int16"),
+        ({"min": 0, "max": 100, "invalid": 7}, 7, "7: the unit has no value"),
+        ({"min": 0, "max": 100}, "7", "'7': expected a finite number"),
+        ({"min": 0, "max": 100}, float("nan"), "nan: expected"),
+        ({"min": 0, "max": 100}, False, "False: expected a finite number"),
+    ],
+)
+def test_bounds_hold_before_and_after_the_rounding(keys: dict[str, Any], value: Any, error: str) -> None:
+    config = ValueConfig("x", 0, type="int16", write=True, **keys)
+    if error.isdigit():
+        assert reading_of(config, list(write_of(config, value).values)).value == int(error)
+        return
+    with pytest.raises(Refused, match=re.escape(error)):
+        write_of(config, value)
+
+
+def test_whole_numbers_of_64_bits_are_set_exactly() -> None:
+    config = ValueConfig("x", 0, type="uint64", write=True, min=0, max=2.0**64)
+    assert write_of(config, 2**64 - 1).values == (0xFFFF,) * 4
 
 
 def test_fields_of_bits_and_bits_are_read() -> None:

@@ -1,6 +1,7 @@
 """Units of another implementation: pymodbus' server over a serial line and TCP, in each mode."""
 
 import asyncio
+import json
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +15,8 @@ from pymodbus.server import ModbusSerialServer, ModbusTcpServer
 
 from gateway.config.connectors import ModbusAsciiConfig, ModbusRtuConfig, ModbusTcpConfig
 from tests.gateway.connectors.support import cable, configured, gateway, next_of, next_with
+from tests.gateway.support import joined
+from tools.lab.testing.client import Client
 from tools.lab.testing.ports import free_port
 
 POWER = [int.from_bytes(struct.pack(">f", -1234.5)[at : at + 2], "big") for at in (0, 2)]
@@ -73,6 +76,50 @@ async def test_all_tables_and_types_are_read_over_tcp_also_after_the_server_was_
         async with served(ModbusTcpServer(memory(), address=("127.0.0.1", port))):
             assert "gap.from" in await next_with(client, ["gap.from"])
             assert await next_of(client) == EXPECTED
+
+
+WRITTEN = [
+    ({"name": "pump", "table": "coil", "address": 4, "type": "bool"}, True),
+    ({"name": "fan", "table": "coil", "address": 5, "type": "bool", "write_function": 15}, True),
+    ({"name": "level", "address": 60, "type": "int16", "scale": 0.1}, -12.5),
+    ({"name": "mode", "address": 61, "write_function": 16}, 3),
+    ({"name": "limit", "address": 62, "type": "float32", "order": "CDAB"}, 0.15625),
+    ({"name": "count", "address": 64, "type": "uint64", "order": "HGFEDCBA"}, 2**53 + 1),
+]
+
+
+@asynccontextmanager
+async def peer(kind: Any) -> AsyncIterator[str]:
+    """Serves a unit; yields the port at which it is."""
+    if kind is ModbusTcpConfig:
+        port = free_port()
+        async with served(ModbusTcpServer(memory(), address=("127.0.0.1", port))):
+            yield f"tcp://127.0.0.1:{port}"
+    else:
+        framer = FramerType.RTU if kind is ModbusRtuConfig else FramerType.ASCII
+        async with (
+            cable() as line,
+            served(ModbusSerialServer(memory(), framer=framer, port=line.far, baudrate=115_200)),
+        ):
+            yield line.near
+
+
+@pytest.mark.parametrize("kind", [ModbusRtuConfig, ModbusAsciiConfig, ModbusTcpConfig])
+async def test_values_are_set_with_each_function_and_read_back(tmp_path: Path, kind: Any) -> None:
+    values = [
+        {**value, "write": True, **({} if value.get("type") == "bool" else {"min": -1e18, "max": 1e18})}
+        for value, _ in WRITTEN
+    ]
+    async with peer(kind) as port:
+        config = configured(kind, port=port, baud=115_200, unit=units(value=values))
+        async with gateway(tmp_path, config) as (_, client):
+            receiver = await joined(client.port, "receiver", "telemetry/meter/answer", options=2)
+            sender = await Client("sender").connect(client.port)
+            for value, wanted in WRITTEN:
+                command = {"command": "write", "name": value["name"], "value": wanted}
+                await sender.publish_once("commands/meter", json.dumps(command).encode())
+                answer = json.loads((await receiver.receive()).payload)
+                assert (answer["written"], answer.get("value")) == ("yes", wanted), answer
 
 
 async def test_a_register_that_does_not_exist_is_told_and_the_others_are_read(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from gateway.auth.accounts import load_accounts
 from gateway.auth.rules import WATCH, load_rules
+from gateway.config.connectors import command_topics
 from gateway.config.errors import ConfigSource
 from gateway.config.load import (
     TLS_FILES,
@@ -202,6 +203,11 @@ def _warnings(path: Path, config: GatewayConfig, routes: list[AnyRoute]) -> list
     if config.page is not None and not _may_be_watched(config):
         reason = "no access rule lets a user watch, as allow NAME watch * does: every visitor is refused"
         warnings.append(("the status page is shown to no user", reason))
+    if config.acl is None:
+        for one in config.connector:
+            for topic in command_topics(one):
+                reason = f"connector {one.name}: there are no access rules (acl) for {topic}"
+                warnings.append(("every client may set values of a unit", reason))
     if not config.listener:
         warnings.append(("no client can connect", "there is no [[listener]]"))
     return warnings

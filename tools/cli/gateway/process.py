@@ -18,11 +18,12 @@ import typer
 import uvloop
 
 from gateway.broker import Broker, naming_stream, stream_logs
+from gateway.config.connectors import command_topics
 from gateway.config.errors import read_text
 from gateway.config.schema import GatewayConfig, stream_names, with_taken_streams
 from gateway.limits import Verdict
 from gateway.log_fields import about, is_journal, start_logging
-from gateway.store import MessageLog
+from gateway.store import MessageLog, consumer_names
 from gateway.store.repair import check_store
 from host.errors import ConfigError, HostError
 from host.files import write_no_bytecode
@@ -132,7 +133,11 @@ async def _serve(path: Path, configuration: Configuration) -> None:
 
 
 def _connectors(config: GatewayConfig, broker: Broker) -> "Connectors | None":
-    """Returns what runs the connectors, None without any."""
+    """Returns what runs the connectors, None without any. What former ones kept in the store is forgotten."""
+    if any(name.startswith(consumer_names.COMMANDS) for name in broker.log.consumers.names()):
+        from gateway.connectors.commands import forget_others
+
+        forget_others(broker.log, [one.name for one in config.connector if command_topics(one)])
     if not config.connector:
         return None
     from gateway.connectors.connectors import Connectors  # few gateways need it

@@ -6,7 +6,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from gateway.config.connectors import command_topics
 from gateway.config.load import load
+from gateway.store import consumer_names
 from gateway.store.repair import Lost, Report, repair
 from host.errors import HostError
 from tools.cli.failure import failing_on
@@ -26,8 +28,9 @@ def repair_store(
     with failing_on(HostError, command="gateway repair"):
         path = chosen("gateway repair", file, config)
         gateway_config, tables = load(path)
-        routes = [ROUTE_PREFIX + route.name for route in decode_routes(path, tables)]
-        report = repair(store_folder(gateway_config, stream), gateway_config.name, [] if stream else routes)
+        consumers = [ROUTE_PREFIX + route.name for route in decode_routes(path, tables)]
+        consumers += [consumer_names.COMMANDS + one.name for one in gateway_config.connector if command_topics(one)]
+        report = repair(store_folder(gateway_config, stream), gateway_config.name, [] if stream else consumers)
     typer.echo(msgspec.json.encode(report).decode() if as_json else "\n".join(_lines(report)))
 
 

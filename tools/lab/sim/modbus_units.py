@@ -35,7 +35,8 @@ class SimulatedUnit:
     ``is_dead``: it does not answer. ``late_s`` is after how many seconds it answers, request by request in their order.
     ``answers_as`` is the address in its answers. ``exception`` is the number of the exception that it answers.
     ``repeats_as``: behind each answer comes the same one from this address. ``cut`` is how many bytes of each answer
-    are missing. ``written`` has the registers that were set, ``free_s`` is when it has sent what it was asked before.
+    are missing. ``written`` has the registers that were set, ``writes`` counts the requests that set any. ``free_s`` is
+    when it has sent what it was asked before.
     """
 
     address: int
@@ -47,6 +48,7 @@ class SimulatedUnit:
     cut: int = 0
     asked: int = 0
     free_s: float = 0.0
+    writes: int = 0
     written: dict[int, int] = field(default_factory=dict)
 
     def answer(self, request: bytes) -> bytes:
@@ -59,7 +61,12 @@ class SimulatedUnit:
             asked = range(address, address + count)
             registers = [self.written.get(one, register_of(self.address, one)) for one in asked]
             pdu = bytes((function, 2 * count)) + b"".join(one.to_bytes(2, "big") for one in registers)
+        elif function == 6:
+            self.writes += 1
+            self.written[address] = count
+            pdu = request[1:6]
         elif function == 16:
+            self.writes += 1
             data = request[7 : 7 + 2 * count]
             self.written |= {address + at: int.from_bytes(data[2 * at : 2 * at + 2], "big") for at in range(count)}
             pdu = request[1:6]

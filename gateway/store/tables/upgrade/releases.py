@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gateway.store.sqlite.rows import is_whole, sealed
-from gateway.store.tables import qos2, read_to, refused, routes, schema, seen
+from gateway.store.tables import qos2, refused, routes, schema, seen
 from gateway.store.tables.routes import UNKNOWN_FILTERS
 
 WITHOUT_ROUTES = 7
@@ -44,7 +44,7 @@ def prepare(connection: sqlite3.Connection) -> int:
     try:
         for table, (statements, values) in TABLES.items():
             _bring(connection, table, statements, values)
-        for statement in (qos2.RELEASED_SCHEMA, seen.DIGEST_SCHEMA, read_to.SCHEMA):  # later tables of this version
+        for statement in schema.LATER_TABLES:
             connection.execute(statement)
         if version <= WITHOUT_ROUTES:
             _note_sessions(connection)

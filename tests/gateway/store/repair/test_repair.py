@@ -12,7 +12,7 @@ import pytest
 
 from gateway.errors import StoreError
 from gateway.message import Message
-from gateway.store import MESSAGES, Cursor, MessageLog, qos2, quarantine
+from gateway.store import MESSAGES, Cursor, MessageLog, connectors, qos2, quarantine
 from gateway.store.repair import repair
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.records import below, records
@@ -114,7 +114,18 @@ async def test_a_message_that_a_route_has_set_aside_is_set_aside_after_a_repair(
     assert stored(tmp_path, "SELECT * FROM refused") == rows
 
 
-@pytest.mark.parametrize("table", ["seen_digest", "released"])
+async def test_a_command_behind_the_newest_message_that_is_left_is_taken_for_an_answered_one(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "connector/hall", ["commands/#"])
+        await append_each(log, numbered(3))
+        await log.submit([connectors.save_taken("connector/hall", connectors.TakenCommand(7, is_answered=False))])
+    corrupt_pages(tmp_path / MESSAGES, [1], random.Random(1), zero)
+    repair(tmp_path, "gw", ["connector/hall"])
+    async with opened(tmp_path) as log:
+        assert log.found.taken_commands == {"connector/hall": connectors.TakenCommand(3, is_answered=True)}
+
+
+@pytest.mark.parametrize("table", ["seen_digest", "released", "read_to", "taken_command"])
 async def test_a_store_without_the_tables_that_a_start_would_add_is_whole(
     tmp_path: Path, seed: int, table: str
 ) -> None:

@@ -224,6 +224,20 @@ def test_a_store_in_memory_is_refused_until_the_configuration_says_that_it_may_b
     assert "warning: no client can connect: there is no [[listener]]" in done.stderr
 
 
+def test_values_of_units_that_every_client_may_set_are_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(
+        'name = "garage"\nstore.path = "store"\n[[connector]]\nkind = "modbus_rtu"\nname = "hall"\nport = "/dev/hall"\n'
+        '[[connector.unit]]\ndevice = "boiler"\n'
+        'value = [{ name = "setpoint", address = 1, write = true, min = 0, max = 9 }]\n'
+    )
+    warning = "warning: every client may set values of a unit: connector hall: there are no access rules (acl)"
+    assert warning in holdfast("gateway", "check-config", str(path)).stderr
+    (tmp_path / "rules").write_text("allow operator publish commands/boiler\n")
+    path.write_text('acl = "rules"\n' + path.read_text())
+    assert warning not in holdfast("gateway", "check-config", str(path)).stderr
+
+
 def test_the_store_of_a_stream_in_memory_is_refused_too(tmp_path: Path) -> None:
     if not why_volatile(Path("/dev/shm")):
         pytest.skip("/dev/shm is no file system in memory")
