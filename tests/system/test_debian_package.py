@@ -18,6 +18,7 @@ from tools.cli.commands import COMMANDS
 
 DEBIAN = ROOT / "packaging/debian"
 PYTHONS = ((3, 11), (3, 13))
+SIGNING_KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"  # RFC 8032, section 7.1
 APP = "usr/lib/holdfast/app"
 
 
@@ -86,7 +87,11 @@ def run(unpacked: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_command_runs_with_the_libraries_inside_alone(unpacked: Path, tmp_path: Path) -> None:
     assert re.fullmatch(r"holdfast \d+\.\d+\.\d+\n", run(unpacked, "--version").stdout)
-    (tmp_path / "gateway.toml").write_text('name = "here"\nstore = {path = "store", volatile = true}\n')
+    (tmp_path / "gateway.toml").write_text(
+        'name = "here"\nstore = {path = "store", volatile = true}\n'
+        '[[route]]\nname = "central"\nbroker = "mqtt://central.example.org"\nuntil = "receipt"\n'
+        f'receipt_key = "{SIGNING_KEY}"\n'
+    )
     done = run(unpacked, "gateway", "check-config", str(tmp_path / "gateway.toml"))
     assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'gateway.toml'}: ok\n"), done.stderr
 
