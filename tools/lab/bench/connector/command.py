@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import uvloop
 
 from tools.lab.bench.broker.processes import bench_folder
 from tools.lab.bench.connector import frames, lines, units
@@ -52,9 +53,10 @@ def measure(folder: Path, seconds: float, kills: int, frames_sent: int, seed: in
     warm_s = max(20.0, seconds / 2)
     late = asyncio.run(units.lateness(folder / "late", UNITS, DEAD, INTERVAL_S, max(seconds, 2 * INTERVAL_S), warm_s))
     yield Figure(f"lateness, {DEAD} of {UNITS} units dead", "of interval", late, None, LATE_MAX, at_most=True)
-    theirs, blocking = asyncio.run(units.rates_of_pymodbus(seconds))
-    ours = asyncio.run(units.rate_of_ours(folder / "rate", seconds))
+    theirs, silent, blocking = uvloop.run(units.rates_of_pymodbus(seconds))
+    ours = uvloop.run(units.rate_of_ours(folder / "rate", seconds))
     yield Figure("polls of one unit, beside the asynchronous client", "polls/s", ours, theirs, theirs)
+    yield Figure("the same, beside that client with the silence between frames", "polls/s", ours, silent, silent)
     yield Figure("polls of one unit, beside the blocking client", "polls/s", ours, blocking, blocking)
     corrupt, refused, wrong = frames.wrong_in(frames_sent, ERROR_RATE, seed)
     yield Figure(f"of {frames_sent:,} frames, with bit errors", "", corrupt)

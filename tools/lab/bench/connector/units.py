@@ -13,10 +13,11 @@ from pymodbus.client import AsyncModbusSerialClient, ModbusSerialClient
 from gateway.broker import Broker
 from gateway.config.connectors import ModbusRtuConfig
 from gateway.config.schema import GatewayConfig, StoreConfig
+from gateway.connectors.bus import SILENT_CHARACTERS
 from gateway.connectors.connectors import Connectors
 from gateway.store import MessageLog
 from tools.lab.sim.modbus_units import SimulatedUnit, SimulatedUnits
-from tools.lab.sim.virtual_line import Dice
+from tools.lab.sim.virtual_line import BITS_PER_BYTE, Dice
 from tools.lab.testing.client import Client
 from tools.lab.testing.gateway import Gateway
 from tools.lab.testing.serial_line import PacedLine, SerialLine
@@ -110,26 +111,33 @@ async def rate_of_ours(folder: Path, seconds: float) -> float:
     return rate
 
 
-async def rates_of_pymodbus(seconds: float) -> tuple[float, float]:
-    """Returns how many polls a second pymodbus' clients make of the same unit: the asynchronous and the blocking one.
+async def rates_of_pymodbus(seconds: float) -> tuple[float, float, float]:
+    """Returns how many polls a second pymodbus' clients make of the same unit: the asynchronous one as it is and with
+    the silence between frames, and the blocking one.
 
-    Both begin a request as soon as they have an answer, without the silence of 3.5 characters.
+    As they are, both begin a request as soon as they have an answer, without the silence of 3.5 characters.
     """
     line = PacedLine(Dice(1), BAUD, NO_ERRORS)
     line.open()
     far = SimulatedUnits(line.far, [SimulatedUnit(1)])
     client = AsyncModbusSerialClient(line.near, baudrate=BAUD)
     await client.connect()
-    polls, began = 0, time.monotonic()
-    while time.monotonic() < began + seconds:
-        answer = await client.read_holding_registers(0, count=REGISTERS, device_id=1)
-        polls += not answer.isError()
-    rate = polls / (time.monotonic() - began)
+    rates = [await _poll(client, seconds, pause_s) for pause_s in (0.0, SILENT_CHARACTERS * BITS_PER_BYTE / BAUD)]
     client.close()
     blocking = await asyncio.to_thread(_poll_blocking, line.near, seconds)
     far.close()
     line.close()
-    return rate, blocking
+    return rates[0], rates[1], blocking
+
+
+async def _poll(client: AsyncModbusSerialClient, seconds: float, pause_s: float) -> float:
+    polls, began = 0, time.monotonic()
+    while time.monotonic() < began + seconds:
+        answer = await client.read_holding_registers(0, count=REGISTERS, device_id=1)
+        polls += not answer.isError()
+        if pause_s:
+            await asyncio.sleep(pause_s)
+    return polls / (time.monotonic() - began)
 
 
 def _poll_blocking(path: str, seconds: float) -> float:
