@@ -125,9 +125,7 @@ class Commands:
     async def _answer(self, delivery: Delivery) -> None:
         message, command, outcome = delivery.message, None, Outcome("no")
         unit = self._units[message.topic]
-        topic = self._answer_topic(message, unit)
-        while self._limits.verdict(topic, "", "") is not Verdict.TAKE:  # an answer has to be stored
-            await asyncio.sleep(RETRY_S)
+        topic = await self._answer_topic(message, unit)
         try:
             command = _checked(message)
             outcome = await self._carry_out(self._order(delivery, unit, command))
@@ -179,12 +177,20 @@ class Commands:
                 self._newest = answered
                 return
 
-    def _answer_topic(self, message: Message, unit: UnitConfig) -> str:
-        """Returns the Response Topic, which was checked against the client's rights, if it is none of commands."""
+    async def _answer_topic(self, message: Message, unit: UnitConfig) -> str:
+        """Waits until an answer can be stored, and returns its topic name: the Response Topic, unless commands are
+        taken from it or its consumers are full.
+
+        The client's rights to it were checked when the command came.
+        """
+        usual = fill(self._config.topic, {"device": unit.device}) + ANSWER
         wanted = str(message.properties.get(RESPONSE_TOPIC, ""))
-        if wanted and not wanted.startswith("$") and wanted not in self._units:
-            return wanted
-        return fill(self._config.topic, {"device": unit.device}) + ANSWER
+        topics = [wanted, usual] if wanted and not wanted.startswith("$") and wanted not in self._units else [usual]
+        while True:
+            for topic in topics:
+                if self._limits.verdict(topic, "", "") is Verdict.TAKE:
+                    return topic
+            await asyncio.sleep(RETRY_S)
 
     def _answer_message(self, topic: str, message: Message, command: Command | None, outcome: Outcome) -> Message:
         properties = {CONTENT_TYPE: CONTENT}

@@ -72,7 +72,7 @@ class Listening:
                 elif packs:  # the part of a line that waits has come since the look before
                     clear_ms = before_ms or clear_ms
                 before_ms = looked_ms
-            if packs or not data or self._source.is_behind or clear_ms - added_ms > 1000 * MARK_S:
+            if packs or not data or self._source.is_behind or abs(clear_ms - added_ms) > 1000 * MARK_S:
                 self._keeper.add(self._source, packs, from_ms, clear_ms)
                 from_ms, added_ms = now_ms, clear_ms
 

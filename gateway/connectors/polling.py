@@ -213,7 +213,7 @@ class Polling:
             for other in unit.polls:
                 other.due_s = max(other.due_s, now_s)
         poll.begin(now_s, counts=not unit.state.is_dead)
-        began_ms = _now_ms()
+        began_ms = now_ms()
         was_dead = unit.state.is_dead
         readings: list[Reading] = []
         for block in poll.blocks:
@@ -224,10 +224,10 @@ class Polling:
             unit.bands.forget()
         if not unit.state.is_dead:
             self._far.note_heard()
-        read_ms = _now_ms()
+        read_ms = now_ms()
         chosen = unit.bands.chosen(readings, now_s)
         packs = [Pack(unit.topic, unit.config.device, read_ms, chosen)] if chosen else []
-        if packs or unit.source.is_behind or read_ms - (unit.source.told_ms or 0) > MARK_MS:
+        if packs or unit.source.is_behind or abs(read_ms - (unit.source.told_ms or 0)) > MARK_MS:
             self._keeper.add(unit.source, packs, began_ms, read_ms)
 
     async def read(self, wire: Wire, unit: PolledUnit, block: Block) -> list[Reading]:
@@ -283,7 +283,8 @@ def cost_of(config: ModbusConfig, framing: Framing, blocks: Iterable[Block]) -> 
     return cost_s
 
 
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Returns the Unix time in ms."""
     return int(time.time() * 1000)
 
 

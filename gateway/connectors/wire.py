@@ -18,6 +18,8 @@ from wire.backoff import Backoff
 
 READ_MOST = 4096
 CONNECT_TIMEOUT_S = 10.0
+WRITE_TIMEOUT_S = 10.0  # without room for a byte: an adapter that hangs, or a server that reads nothing
+UNACKNOWLEDGED_MS = 20_000  # that a TCP peer may leave bytes unacknowledged; by itself Linux tries for 15 minutes
 RETRY_SHORTEST_MS, RETRY_LONGEST_MS = 250, 30_000
 
 logger = logging.getLogger(__name__)
@@ -65,7 +67,7 @@ class Wire:
         return self.take()
 
     async def write(self, data: bytes) -> None:
-        """Sends bytes. Raises OSError: the line is gone."""
+        """Sends bytes. Raises OSError: the line is gone, or takes nothing any more."""
         sent = 0
         while sent < len(data):
             try:
@@ -86,11 +88,14 @@ class Wire:
 
     async def _is_writable(self) -> None:
         free: asyncio.Future[bool] = self._loop.create_future()
+        timer = self._loop.call_later(WRITE_TIMEOUT_S, _settle, free, False)
         self._loop.add_writer(self._descriptor, _settle, free, True)
         try:
-            await free
+            if not await free:
+                raise OSError(f"nothing can be sent: the far end has taken no byte for {WRITE_TIMEOUT_S:g} s")
         finally:
             self._loop.remove_writer(self._descriptor)
+            timer.cancel()
 
 
 def _settle(future: "asyncio.Future[bool]", outcome: bool) -> None:
@@ -188,6 +193,7 @@ class TcpFar:
                 opened.setblocking(False)
                 opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS)
                 await loop.sock_connect(opened, address)
             except BaseException:
                 opened.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import termios
@@ -66,6 +67,11 @@ class SerialDevice:
     def _open(self) -> serial.Serial:
         try:
             port = serial.Serial(self._path, timeout=0, write_timeout=0, exclusive=True, **self._settings)
+        except serial.SerialException as error:  # its text has the path and the number of the error twice
+            if error.errno is None:
+                raise
+            why = "another program has locked it" if error.errno == errno.EAGAIN else os.strerror(error.errno)
+            raise OSError(why) from None
         except termios.error as error:  # no OSError
             raise OSError(*error.args, f"{self._path} with {self._settings}") from None
         try:

@@ -97,6 +97,6 @@ def answer_of(command: Command | None, outcome: Outcome, correlation: str = "") 
         said["value"] = outcome.value
     if outcome.error:
         said["error"] = outcome.error
-    if correlation:
+    if 0 < len(correlation) <= PAYLOAD_MAX:
         said["correlation"] = correlation
     return msgspec.json.encode(said)

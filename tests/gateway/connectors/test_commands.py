@@ -15,6 +15,7 @@ import pytest
 from gateway.config.connectors import ModbusRtuConfig
 from gateway.connectors import commands, polling
 from gateway.connectors.commands import forget_others
+from gateway.limits import Limits, Verdict
 from gateway.store import Cursor, connectors, consumer_names
 from tests.gateway.connectors.support import cable, configured, connecting
 from tests.gateway.support import joined, running, tcp_port, until
@@ -185,6 +186,22 @@ async def test_a_command_whose_time_is_over_is_not_carried_out(tmp_path: Path, m
                 answer = await desk.answer()
     assert (answer["written"], answer["error"]) == ("no", "its time was over before it could be carried out")
     assert not unit.writes
+
+
+async def test_a_response_topic_whose_consumer_is_full_holds_up_no_other_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with commanded(tmp_path, SimulatedUnit(3)) as (desk, _):
+        await desk.receiver.subscribe("telemetry/boiler/answer")
+        verdict = Limits.verdict
+
+        def full(limits: Limits, topic: str, *about: Any, **more: Any) -> Verdict:
+            return Verdict.WAIT if topic == "answers/full" else verdict(limits, topic, *about, **more)
+
+        monkeypatch.setattr(Limits, "verdict", full)
+        answer = await desk.ask(5, properties={RESPONSE_TOPIC: "answers/full"})
+        assert (answer["wanted"], answer["written"]) == (5, "yes")
+        assert (await desk.ask(6))["wanted"] == 6
 
 
 async def test_an_answer_never_becomes_a_command(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.config.connectors import ModbusRtuConfig
+from gateway.connectors import polling
 from gateway.connectors.connectors import Connectors
 from gateway.connectors.keeping import GAP_FROM
 from gateway.store import MessageLog
@@ -176,6 +177,22 @@ async def test_what_was_read_is_on_the_disk_before_more_is_read(
         for _ in range(5):
             assert await next_of(client) == {"a": register_of(1, 1)}
     assert max(grown) <= 1  # the next request is on its way, and its answer is not read
+
+
+async def test_a_clock_that_was_set_back_stops_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_year_ms, now_ms, one = 31_536_000_000, polling.now_ms, SimulatedUnit(1)
+    monkeypatch.setattr(polling, "now_ms", lambda: now_ms() + a_year_ms)
+    async with cable() as line, running(tmp_path) as broker:
+        far = SimulatedUnits(line.far, [one])
+        config = configured(ModbusRtuConfig, port=line.near, unit=[unit(1, value=[{**A_VALUE, "dead_band": 5}])])
+        async with connecting(broker, config):
+            await until(lambda: one.asked > 3, "it is polled")
+            monkeypatch.setattr(polling, "now_ms", now_ms)
+            asked = one.asked
+            await until(lambda: one.asked > asked + 3, "it is polled by the new clock")
+        far.close()
+    async with running(tmp_path) as broker:
+        assert broker.log.found.read_to["hall/unit-1"] < now_ms() + 60_000
 
 
 async def test_a_unit_that_does_not_answer_is_a_note_and_a_port_that_is_gone_a_problem(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def attempt(
             known = ", ".join(one.name for one in draft.config.connector) or "none"
             raise HostError(f"{file}: no such connector, expected one of {known}")
     rows, has_failed = asyncio.run(_read_all(chosen, seconds))
-    typer.echo(columns([HEADINGS, *rows]))
+    if rows:
+        typer.echo(columns([HEADINGS, *rows]))
     if has_failed:
         raise typer.Exit(1)
 

@@ -1,6 +1,8 @@
 """A line that is opened once, used, and closed."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -8,6 +10,7 @@ from gateway.connectors.wire import Far, Wire
 from host.errors import HostError
 
 OPEN_S = 10.0
+LOOK_S = 0.1
 
 Found = TypeVar("Found")
 
@@ -28,22 +31,28 @@ async def using(far: Far, place: str, use: Callable[[Wire], Awaitable[Found]]) -
             found.set_result(result)
         await asyncio.Event().wait()
 
+    logged = logging.getLogger("gateway")
+    level = logged.level
+    logged.setLevel(logging.CRITICAL)  # a gateway says that it tries again
     task = asyncio.create_task(far.keep_open(use_once))
     opened = asyncio.create_task(is_open.wait())
     try:
-        await asyncio.wait((task, opened), timeout=OPEN_S, return_when=asyncio.FIRST_COMPLETED)
+        until_s = time.monotonic() + OPEN_S
+        while not (is_open.is_set() or task.done() or far.problem) and time.monotonic() < until_s:
+            await asyncio.wait((task, opened), timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             task.result()
         if not is_open.is_set():
-            raise Unreachable(f"{place}: {far.problem or 'no such port'}")
+            raise Unreachable(f"{place}: {far.problem or 'it cannot be opened'}")
         while not found.done():
-            await asyncio.wait((task, found), timeout=0.2, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, found), timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             if far.problem:
                 raise Unreachable(f"{place}: {far.problem}")
             if task.done():
                 task.result()
         return found.result()
     finally:
+        logged.setLevel(level)
         for one in (task, opened):
             one.cancel()
         await asyncio.gather(task, opened, return_exceptions=True)

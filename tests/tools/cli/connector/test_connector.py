@@ -46,7 +46,10 @@ async def test_try_tells_a_unit_that_does_not_answer_and_a_port_that_is_not_ther
         assert done.exit_code == 1 and "poll.error  no answer" in done.output
     file.write_text(GATEWAY + MODBUS.format(port=tmp_path / "nothing", address=3))
     done = await asyncio.to_thread(holdfast, "connector", "try", str(file))
-    assert done.exit_code == 1 and "connector hall:" in done.output
+    nothing = tmp_path / "nothing"
+    assert done.exit_code == 1 and done.output == (
+        f"holdfast connector try: connector hall: {nothing}: No such file or directory\n"
+    )
 
 
 async def test_try_prints_lines_of_a_device_that_speaks(tmp_path: Path) -> None:
