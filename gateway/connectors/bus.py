@@ -20,6 +20,7 @@ SILENT_CHARACTERS = 3.5
 SILENT_LEAST_S = 0.00175  # above 19,200 baud [serial line, section 2.5.1.1]
 QUIET_S = 0.1  # behind an incomplete answer: USB adapters pass bytes on every 16 ms or more
 FIRST_RETRY_S = 1.0
+CORRUPT_MOST = 4  # answers in a row: then the unit is asked ever more rarely, as one that is silent
 DISCARD_READS = 16  # of what comes between answers
 
 
@@ -45,8 +46,8 @@ class UnitState:
         probe: what it is asked first after a failure.
 
     ``is_unsure``: an answer to an earlier request may be on its way. ``failures`` counts the attempts without an
-    answer since its last answer. The other numbers count since the start: requests that were sent (``asked``),
-    ``answered`` ones, ``silences``, ``corrupt`` answers and ``exceptions``.
+    answer since its last answer, and ``corrupt_in_a_row`` the corrupt ones. The other numbers count since the start:
+    requests that were sent (``asked``), ``answered`` ones, ``silences``, ``corrupt`` answers and ``exceptions``.
     """
 
     address: int
@@ -59,6 +60,7 @@ class UnitState:
     problem: str = ""
     asked: int = 0
     answered: int = 0
+    corrupt_in_a_row: int = 0
     silences: int = 0
     corrupt: int = 0
     exceptions: int = 0
@@ -70,9 +72,23 @@ class UnitState:
 
     def note_silence(self, now_s: float) -> None:
         """It has not answered: the next attempts come ever later."""
+        self.silences += 1
+        self._back_off(now_s)
+
+    def note_corrupt(self, now_s: float) -> None:
+        """What came is no answer; if that goes on, the next attempts come ever later too."""
+        self.corrupt += 1
+        self.corrupt_in_a_row += 1
+        if self.corrupt_in_a_row >= CORRUPT_MOST:
+            self._back_off(now_s)
+
+    def note_answer(self) -> None:
+        """It has answered, perhaps with an exception."""
+        self.failures = self.corrupt_in_a_row = 0
+
+    def _back_off(self, now_s: float) -> None:
         wait_s = min(self.backoff_s, FIRST_RETRY_S * 2.0 ** min(self.failures, 20))
         self.failures += 1
-        self.silences += 1
         self.retry_from_s = now_s + wait_s
 
 
@@ -130,7 +146,7 @@ class Bus:
             if error.code in BEHIND_A_GATEWAY:
                 unit.note_silence(loop.time())
             else:
-                unit.failures = 0
+                unit.note_answer()
             raise
         except Silent as error:
             unit.is_unsure, unit.problem = True, str(error)
@@ -138,9 +154,10 @@ class Bus:
             raise
         except Unreadable as error:
             unit.is_unsure, unit.problem = True, str(error)
-            unit.corrupt += 1
+            unit.note_corrupt(loop.time())
             raise
-        unit.failures, unit.problem = 0, ""
+        unit.note_answer()
+        unit.problem = ""
         unit.answered += 1
         return answer
 

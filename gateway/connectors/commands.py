@@ -29,6 +29,7 @@ RETRY_S = 0.5
 EXACTLY_ONCE = 2
 ANSWER = "/answer"  # behind the topic name of a device's messages
 CONTENT = "application/json"
+BELIEVED = ("$", "holdfast/", "hf/")  # topics of statements and receipts, which are believed for the gateway's identity
 EXPIRED = "its time was over before it could be carried out"
 
 logger = logging.getLogger(__name__)
@@ -179,13 +180,14 @@ class Commands:
 
     async def _answer_topic(self, message: Message, unit: UnitConfig) -> str:
         """Waits until an answer can be stored, and returns its topic name: the Response Topic, unless commands are
-        taken from it or its consumers are full.
+        taken from it, its consumers are full, or messages of this gateway are believed there.
 
         The client's rights to it were checked when the command came.
         """
         usual = fill(self._config.topic, {"device": unit.device}) + ANSWER
         wanted = str(message.properties.get(RESPONSE_TOPIC, ""))
-        topics = [wanted, usual] if wanted and not wanted.startswith("$") and wanted not in self._units else [usual]
+        is_free = wanted and wanted not in self._units and not wanted.startswith(BELIEVED)
+        topics = [wanted, usual] if is_free else [usual]
         while True:
             for topic in topics:
                 if self._limits.verdict(topic, "", "") is Verdict.TAKE:

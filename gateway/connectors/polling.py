@@ -240,6 +240,8 @@ class Polling:
             except (Silent, UnitException):
                 raise
             except Unreadable:  # a corrupt answer is asked for once more
+                if unit.state.is_dead:
+                    raise
                 answer = await self.bus.ask(wire, unit.state, block.request, ready)
             return block.readings(block.request.values_of(answer))
         except Unreadable as error:

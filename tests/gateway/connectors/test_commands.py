@@ -204,6 +204,14 @@ async def test_a_response_topic_whose_consumer_is_full_holds_up_no_other_command
         assert (await desk.ask(6))["wanted"] == 6
 
 
+@pytest.mark.parametrize("topic", ["holdfast/statement/test-gateway/central", "hf/receipt", "hf/receipt/boiler"])
+async def test_no_answer_goes_where_gateways_and_jobs_are_believed(tmp_path: Path, topic: str) -> None:
+    async with commanded(tmp_path, SimulatedUnit(3)) as (desk, _):
+        await desk.receiver.subscribe("telemetry/boiler/answer", topic)
+        await desk.send({"command": "write", "name": "setpoint", "value": 5}, properties={RESPONSE_TOPIC: topic})
+        assert (await desk.receiver.receive()).topic == "telemetry/boiler/answer"
+
+
 async def test_an_answer_never_becomes_a_command(tmp_path: Path) -> None:
     unit = SimulatedUnit(3)
     async with commanded(tmp_path, unit) as (desk, _):

@@ -15,7 +15,7 @@ from gateway.connectors import polling
 from gateway.connectors.connectors import Connectors
 from gateway.connectors.keeping import GAP_FROM
 from gateway.store import MessageLog
-from tests.gateway.connectors.support import cable, configured, connecting, gateway, next_of, next_with
+from tests.gateway.connectors.support import cable, configured, connecting, gateway, next_of, next_with, unit_of
 from tests.gateway.support import running, until
 from tools.lab.sim.modbus_units import SimulatedUnit, SimulatedUnits, register_of
 from tools.lab.testing.client import Client
@@ -65,6 +65,21 @@ async def test_a_dead_unit_is_told_and_delays_no_other(tmp_path: Path) -> None:
         counts = {one.device: one for one in connectors.states()[0].units}
         assert (counts["unit-1"].errors, counts["unit-1"].silences) == (0, 0)
         assert counts["unit-2"].silences
+
+
+async def test_a_unit_whose_answers_are_all_corrupt_is_asked_ever_more_rarely(tmp_path: Path) -> None:
+    """As one at a wrong speed: each attempt holds the line until it is quiet again."""
+    corrupt, healthy = SimulatedUnit(2, cut=3), SimulatedUnit(1)
+    configs = [unit(1, interval_s=0.3), unit(2, interval_s=0.3, backoff_s=60)]
+    async with polled(tmp_path, [healthy, corrupt], configs) as (_, connectors, client):
+        await until(lambda: corrupt.asked >= 6, "it was given its chances")
+        asked, before = corrupt.asked, healthy.asked
+        await until(lambda: healthy.asked >= before + 10, "the other one is polled")
+        assert corrupt.asked - asked <= 5
+        corrupt.cut = 0
+        while (await next_with(client, ["a"]))["a"] != register_of(2, 1):
+            pass
+        assert unit_of(connectors, "unit-2").corrupt >= 4
 
 
 async def test_an_answer_that_comes_late_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
