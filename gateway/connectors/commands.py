@@ -30,6 +30,7 @@ EXACTLY_ONCE = 2
 ANSWER = "/answer"  # behind the topic name of a device's messages
 CONTENT = "application/json"
 BELIEVED = ("$", "holdfast/", "hf/")  # topics of statements and receipts, which are believed for the gateway's identity
+ENDED = "the gateway has ended while it wrote"
 EXPIRED = "its time was over before it could be carried out"
 
 logger = logging.getLogger(__name__)
@@ -118,20 +119,22 @@ class Commands:
             return False
         return position < self._newest.position + self._newest.is_answered
 
-    def _may_be_begun(self, delivery: Delivery) -> bool:
-        """Whether a former process may have begun with a command."""
-        is_newest = self._newest is not None and delivery.position == self._newest.position
-        return is_newest or delivery.position <= self._unknown_to
+    def _is_begun(self, position: int) -> bool:
+        """Whether a former process, or this one before a failure, may have begun with the command at a position."""
+        is_newest = self._newest is not None and position == self._newest.position
+        return is_newest or position <= self._unknown_to
 
     async def _answer(self, delivery: Delivery) -> None:
         message, command, outcome = delivery.message, None, Outcome("no")
-        unit = self._units[message.topic]
+        unit, is_begun = self._units[message.topic], self._is_begun(delivery.position)
         topic = await self._answer_topic(message, unit)
         try:
             command = _checked(message)
-            outcome = await self._carry_out(self._order(delivery, unit, command))
+            outcome = await self._carry_out(self._order(delivery, unit, command, is_begun))
         except Refused as refused:
             outcome.error = str(refused)
+        if is_begun and outcome.written == "no":
+            outcome.written, outcome.error = "unknown", f"{ENDED}; it was not looked at: {outcome.error}"
         logger.info(
             "a command for a unit",
             extra=about(
@@ -144,7 +147,7 @@ class Commands:
         )
         await self._store(delivery.position, self._answer_message(topic, message, command, outcome))
 
-    def _order(self, delivery: Delivery, unit: UnitConfig, command: Command) -> Order:
+    def _order(self, delivery: Delivery, unit: UnitConfig, command: Command, is_begun: bool) -> Order:
         """Returns what a command orders. Raises Refused."""
         value = next((one for one in unit.value if one.name == command.name), None)
         if value is None:
@@ -157,7 +160,7 @@ class Commands:
         def is_late() -> bool:
             return _is_late(delivery.message)
 
-        return Order(unit.device, value, None if self._may_be_begun(delivery) else write, begin, is_late)
+        return Order(unit.device, value, None if is_begun else write, begin, is_late)
 
     async def _note(self, position: int) -> None:
         begun = connectors.TakenCommand(position, is_answered=False)

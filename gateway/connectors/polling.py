@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gateway.config.connectors import ModbusConfig, UnitConfig
 from gateway.connectors.bus import SILENT_CHARACTERS, SILENT_LEAST_S, Bus, Silent, UnitState
-from gateway.connectors.commands import EXPIRED, Order
+from gateway.connectors.commands import ENDED, EXPIRED, Order
 from gateway.connectors.keeping import DeadBands, Keeper, Pack, Source
 from gateway.connectors.line import fill
 from gateway.connectors.modbus.blocks import Block, blocks_of, probe_of
@@ -154,7 +154,7 @@ class Polling:
         unit = next(one for one in self.units if one.config.device == order.device)
         try:
             if order.write is None:
-                outcome = Outcome("unknown", "the gateway has ended while it wrote")
+                outcome = Outcome("unknown", ENDED)
             else:
                 await self._write(wire, unit, order, order.write, outcome)
             if outcome.written != "no":

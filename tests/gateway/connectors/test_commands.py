@@ -250,6 +250,40 @@ async def test_what_was_noted_of_a_command_is_lost_so_it_is_not_carried_out(tmp_
     assert unit.writes == 2
 
 
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [("port", "the line is not open"), ("late", commands.EXPIRED), ("rights", "'setpoint' may not be")],
+)
+async def test_what_a_former_process_has_begun_is_never_said_not_to_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, error: str
+) -> None:
+    """Whatever hinders it to look at the unit now."""
+    unit = SimulatedUnit(3)
+    async with commanded(tmp_path, unit) as (desk, _):
+        assert (await desk.ask(4))["written"] == "yes"
+    async with cable() as line, running(tmp_path) as broker:
+        desk = await at_desk(tcp_port(broker))
+        command = {"command": "write", "name": "setpoint", "value": 5}
+        await desk.send(command, properties={MESSAGE_EXPIRY_INTERVAL: 60})
+        begun = connectors.TakenCommand(broker.log.head, is_answered=False)
+        await broker.log.submit([connectors.save_taken("connector/hall", begun)])
+        broker.log.found.taken_commands["connector/hall"] = begun
+        monkeypatch.setattr(polling, "OPEN_WITHIN_S", 0.1)
+        monkeypatch.setattr(polling, "LOOK_S", 0.02)
+        if what == "late":
+            monkeypatch.setattr(commands, "now_ms", lambda: 1000 * int(time.time() + 61))
+        other = {**SETPOINT, "name": "other", "address": 1}
+        read_only = {key: SETPOINT[key] for key in ("name", "address", "type")}
+        values = [read_only, other] if what == "rights" else VALUES
+        port = str(tmp_path / "none") if what == "port" else line.near
+        config = configured(ModbusRtuConfig, port=port, unit=[{**UNIT, "value": values}], baud=115_200)
+        with units_at(line, unit):
+            async with connecting(broker, config):
+                answer = await desk.answer()
+    assert answer["written"] == "unknown" and error in answer["error"]
+    assert unit.writes == 1
+
+
 async def test_a_connector_that_takes_no_commands_any_more_keeps_no_messages(tmp_path: Path) -> None:
     async with commanded(tmp_path, SimulatedUnit(3)) as (desk, _):
         assert (await desk.ask(4))["written"] == "yes"
