@@ -13,6 +13,7 @@ from gateway.connectors import wire
 from gateway.connectors.wire import TcpFar, Wire
 from tests.gateway.connectors.support import configured, connecting
 from tests.gateway.support import running, until
+from tools.lab.testing.client import LONG_S
 
 
 async def test_a_far_end_that_takes_no_bytes_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +29,15 @@ async def test_a_far_end_that_takes_no_bytes_is_given_up(monkeypatch: pytest.Mon
 
 
 async def test_a_connection_ends_if_the_far_end_does_not_acknowledge() -> None:
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    ended = asyncio.Event()
+
+    async def hang_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(hang_on, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     found: list[int] = []
 
@@ -42,6 +51,7 @@ async def test_a_connection_ends_if_the_far_end_does_not_acknowledge() -> None:
     await until(lambda: found or task.done(), "it is connected")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    await asyncio.wait_for(ended.wait(), LONG_S)
     server.close()
     assert found == [wire.UNACKNOWLEDGED_MS]
 
@@ -56,12 +66,23 @@ def is_connected_to(one: socket.socket, port: int) -> bool:
 async def test_a_server_that_sends_without_end_is_told_and_holds_up_nothing(tmp_path: Path, slowly: bool) -> None:
     """Over TCP, bytes that are no answer, all at once or one by one."""
 
+    floods: list[asyncio.Task[None]] = []
+
     async def flood(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError):
+        task = asyncio.current_task()
+        assert task is not None
+        floods.append(task)
+        try:
             while True:
                 writer.write(b"\x00" if slowly else bytes(65_536))
                 await writer.drain()
                 await asyncio.sleep(0.01 if slowly else 0)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
 
     server = await asyncio.start_server(flood, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
@@ -81,3 +102,4 @@ async def test_a_server_that_sends_without_end_is_told_and_holds_up_nothing(tmp_
             await asyncio.sleep(0)
         assert loop.time() - began < 1
     server.close()
+    await asyncio.wait_for(asyncio.gather(*floods), LONG_S)  # each ends with its connection
