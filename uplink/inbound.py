@@ -156,7 +156,7 @@ class Inbound:
         """Acts on what the broker sent, or hands it on."""
         if isinstance(step, Publish) and self._end is not None and step.topic.startswith(RESERVED_TOPICS):
             self._hear(step)
-        elif isinstance(step, Publish) and step.retain and f"{step.topic}/".startswith(RECEIPT_TOPICS):
+        elif isinstance(step, Publish) and f"{step.topic}/".startswith(RECEIPT_TOPICS):
             self._hear_receipt(step)
         elif isinstance(step, Publish):
             self._intake.handle_publish(step)
@@ -196,11 +196,17 @@ class Inbound:
         self._queue.state.receive_note = FULL if self._intake.has_waiting else self.requests.remark
 
     def _hear_receipt(self, packet: Publish) -> None:
-        """Takes what the tables say of the route's messages. Receipts are retained, so that none comes in a batch."""
+        """Takes what the tables say of the route's messages, and hands on what counts.
+
+        Its topic name is never learned, so that no receipt comes in a batch. A broker of MQTT 3.1.1 does not say of a
+        new one that it is retained.
+        """
         keeping = self._queue.keeping
         if keeping is not None and (problem := keeping.hear(packet.topic, packet.payload)):
             self._queue.state.note_error(f"a receipt on {packet.topic!r}: {problem}")
-        self._intake.take_newest(packet)
+            self._answers.accept_unstored(packet)
+        else:
+            self._intake.take_newest(packet)
 
     def _hear(self, packet: Publish) -> None:
         """Takes what the neighbour tells of its network."""

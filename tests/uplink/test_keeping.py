@@ -89,18 +89,17 @@ class Site:
         lost = [b"%d" % number for number in but]
         await self.settle_numbers({seq_of(one) for one in self.received() if one.payload not in lost})
 
-    async def settle_numbers(self, settled: set[int]) -> None:
+    async def settle_numbers(self, settled: set[int], *, retain: bool = True, batch: int = 0) -> None:
         """A receipt comes down for the messages of the gateway with these numbers."""
         self.batch += 1
         runs = runs_of(sorted(settled))
         high = runs.pop(0)[1] if runs and runs[0][0] == 1 else 0
-        receipt = Receipt("0000abcd", self.batch, [Settled(self.log.routes.own[1], high, runs)])
-        counted = self.route.queue.state.received_messages
+        receipt = Receipt("0000abcd", batch or self.batch, [Settled(self.log.routes.own[1], high, runs)])
         identifier = 1000 + self.batch
         properties = {USER_PROPERTY: [("hf-id", f"00000001/{self.batch}/receipts")]}
         topic, payload = receipt_topic(ORIGIN), encode_receipt(receipt)
-        self.central.command(Publish(topic, payload, 1, True, False, identifier, properties))
-        await until(lambda: self.route.queue.state.received_messages > counted)
+        self.central.command(Publish(topic, payload, 1, retain, False, identifier, properties))
+        await until(lambda: identifier in self.central.pubacks)
 
     async def look(self, after_s: float = 0.0) -> None:
         self.clock.now_s += after_s
@@ -287,6 +286,20 @@ async def test_what_is_older_than_the_limit_is_given_up_and_leaves_a_range(
     assert stored(tmp_path, RANGES)[0] == (UNPROVEN, "route/central", 2, 3, 2)
 
 
+async def test_many_messages_that_are_older_than_the_limit_are_given_up_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path, monkeypatch, keep_max_age_s=3600) as one:
+        await one.publish(range(1, 101))
+        commits = sum(one.log.counters.commit_s.counts)
+        real = time.time()
+        monkeypatch.setattr("uplink.queue.keeping.time", lambda: real + 4000)
+        await one.look(60)
+        assert one.keeping.kept.position >= 100
+        assert sum(one.log.counters.commit_s.counts) <= commits + 10
+    assert stored(tmp_path, RANGES)[0] == (UNPROVEN, "route/central", 1, 100, 100)
+
+
 async def test_a_full_store_gives_up_what_is_kept_and_refuses_nothing_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +336,45 @@ async def test_a_receipt_that_cannot_be_read_is_told_and_settles_nothing(
         await until(lambda: "is not a number" in one.route.queue.status().last_error)
         await one.look()
         assert one.keeping.kept.position == 0
+
+
+async def test_a_receipt_that_settles_what_the_gateway_has_not_numbered_yet_settles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path, monkeypatch) as one:
+        await one.publish([1, 2])
+        await one.settle_numbers({*range(1, one.log.head + 2)})
+        await one.look()
+        assert "has not given yet" in one.route.queue.status().last_error
+        assert one.keeping.kept.position == 0
+        await one.settle_numbers({*range(1, one.log.head + 1)})
+        await one.look()
+        assert one.keeping.kept.position >= 2
+
+
+async def test_a_new_receipt_counts_also_if_the_broker_does_not_say_that_it_is_retained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server of MQTT 3.1.1 sets RETAIN to 0 for clients that had subscribed before [3.1.1 MQTT-3.3.1-9]."""
+    async with site(tmp_path, monkeypatch) as one:
+        await one.publish([1, 2])
+        head = one.log.head
+        await one.settle_numbers({1, 2}, retain=False)
+        await one.look()
+        assert one.keeping.kept.position >= 2
+        assert one.log.head == head, "it takes no number of this gateway"
+        later = await subscribed(one.broker, "later", "hf/receipt/#")
+        assert decode_receipt((await later.receive()).payload).batch == 1
+
+
+async def test_a_receipt_that_does_not_count_is_handed_down_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with site(tmp_path, monkeypatch) as one:
+        here = await subscribed(one.broker, "here", "hf/receipt/#")
+        for batch in (5, 4, 6):
+            await one.settle_numbers(set(), batch=batch)
+        assert [decode_receipt((await here.receive()).payload).batch for _ in range(2)] == [5, 6]
 
 
 async def test_a_route_that_keeps_no_longer_lets_go_of_what_it_kept(

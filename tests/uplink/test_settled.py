@@ -2,7 +2,7 @@
 
 import random
 
-from uplink.queue.settled import SettledMessages
+from uplink.queue.settled import SAID_MOST, SettledMessages
 from wire.receipt import Receipt, Settled
 
 
@@ -54,3 +54,14 @@ def test_receipts_of_former_tables_settle_nothing_once_the_present_ones_are_know
     assert (known.up_to("quiet", 7, 1), known.up_to("device", 7, 1)) == (9, 3)
     known.tables = "00000002"
     assert (known.up_to("quiet", 7, 1), known.up_to("device", 7, 1)) == (0, 3)
+
+
+def test_receipts_that_say_much_of_many_origins_take_bounded_memory_and_others_settle_what_they_did() -> None:
+    known, most = SettledMessages(), range(90)
+    for number in range(SAID_MOST // (1 + len(most))):
+        assert known.note(f"origin-{number}", receipt(1, *(Settled(epoch, 9, []) for epoch in most))) == ""
+    assert "room" in known.note("device", receipt(1, *(Settled(epoch, 9, []) for epoch in most)))
+    assert (known.up_to("origin-0", 7, 1), known.up_to("device", 7, 1)) == (9, 0)
+    assert known.note("origin-0", receipt(2, Settled(7, 10, []))) == "", "it takes the place of what was there"
+    assert known.note("device", receipt(2, Settled(7, 10, []))) == ""
+    assert (known.up_to("origin-0", 7, 1), known.up_to("device", 7, 1)) == (10, 10)

@@ -23,7 +23,7 @@ from uplink.config.queue import KeepSettings
 from uplink.config.receipt_key import ReceiptKey
 from uplink.queue.passage import Mark, Passage, Witness
 from uplink.queue.settled import SettledMessages
-from wire.receipt import LANDED_TOPIC, RECEIPT_TOPICS, decode_landed, decode_receipt, origin_of_topic
+from wire.receipt import LANDED_TOPIC, RECEIPT_TOPICS, Receipt, decode_landed, decode_receipt, origin_of_topic
 
 LOOK_S = 1.0
 MEASURE_S = 10.0  # between two looks at how much is kept
@@ -116,11 +116,21 @@ class Keeping:
                 landed = decode_landed(payload)
                 self._state.landed_ms, self._settled.tables, self._has_news = landed.landed_ms, landed.tables, True
                 return ""
-            problem = self._settled.note(origin_of_topic(topic), decode_receipt(payload))
+            origin, receipt = origin_of_topic(topic), decode_receipt(payload)
+            problem = self._problem_with(origin, receipt) or self._settled.note(origin, receipt)
         except ValueError as error:
             problem = str(error)
         self._has_news = self._has_news or not problem
         return problem
+
+    def _problem_with(self, origin: str, receipt: Receipt) -> str:
+        """Returns what shows that a receipt is about messages that this gateway has not numbered: each has a position here."""
+        name, epoch = self._log.routes.own
+        for one in receipt.epochs if origin == name else ():
+            last = one.runs[-1][1] if one.runs else one.high
+            if one.epoch == epoch and last > self._log.head:
+                return f"it settles {last} of epoch {epoch:08x}, a number that this gateway has not given yet"
+        return ""
 
     async def run(self) -> None:
         """Looks after what is kept, for ever."""
@@ -227,10 +237,8 @@ class Keeping:
     async def _keep_within_limits(self) -> None:
         """Gives up the oldest of what is kept beyond the limits, and tells the state how much is left."""
         settings, state = self.settings, self._state
+        await self.kept.give_up(await self._last_older_than((time() - settings.keep_max_age_s) * 1000))
         oldest = await self._oldest()
-        while oldest is not None and oldest[1].received_ms < (time() - settings.keep_max_age_s) * 1000:
-            await self.kept.give_up(oldest[0])
-            oldest = await self._oldest()
         state.unproven_messages = self._log.count_behind(self.kept.position) - self._log.count_behind(self.acknowledged)
         state.unproven_ms = oldest[1].received_ms if oldest else 0
         state.unproven_bytes = await self._log.reader.size_between(self.kept.position, self.acknowledged)
@@ -238,6 +246,16 @@ class Keeping:
             over = state.unproven_bytes - settings.keep_max_bytes
             positions = self.acknowledged - self.kept.position
             await self.kept.give_up(self.kept.position + max(1, positions * over // state.unproven_bytes))
+
+    async def _last_older_than(self, unix_ms: float) -> int:
+        """Returns the position behind which the first message that is not settled came at this time or later."""
+        position = self.kept.position
+        async with contextlib.aclosing(self.kept.unsettled(position, self.acknowledged)) as found:
+            async for at, message in found:
+                if message.received_ms >= unix_ms:
+                    break
+                position = at
+        return position
 
     async def _oldest(self) -> tuple[int, Message] | None:
         async with contextlib.aclosing(self.kept.unsettled(self.kept.position, self.acknowledged)) as found:

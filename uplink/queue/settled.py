@@ -4,7 +4,8 @@ from bisect import bisect_right
 
 from wire.receipt import Receipt, Settled
 
-ORIGINS_MOST = 50_000  # some 30 MB at most, where each receipt has all that one can say
+SAID_MOST = 150_000
+"""The most origins, epochs and runs that are known, together: some 50 MB. A receipt can have 90 epochs."""
 
 
 class SettledMessages:
@@ -19,19 +20,27 @@ class SettledMessages:
         self.tables = ""
         self._receipts: dict[str, Receipt] = {}
         self._epochs: dict[tuple[str, int], Settled] = {}
+        self._said = 0
 
     def note(self, origin: str, receipt: Receipt) -> str:
         """Takes a receipt; returns why it says nothing, "" if it counts."""
         before = self._receipts.get(origin)
-        if before is None and len(self._receipts) >= ORIGINS_MOST:
-            return f"there are receipts of more than {ORIGINS_MOST:,} origins"
         if before is not None and before.tables == receipt.tables and before.batch > receipt.batch:
             return f"it is of batch {receipt.batch}, and one of batch {before.batch} came before"
-        for one in () if before is None else before.epochs:
-            self._epochs.pop((origin, one.epoch), None)
+        if before is not None:
+            self._forget(origin, before)  # also if there is no room for what comes now: it may claim less
+        if self._said + _said_by(receipt) > SAID_MOST:
+            return f"the receipts of {len(self._receipts):,} origins say all that there is room for"
+        self._said += _said_by(receipt)
         self._receipts[origin] = receipt
         self._epochs.update({(origin, one.epoch): one for one in receipt.epochs})
         return ""
+
+    def _forget(self, origin: str, receipt: Receipt) -> None:
+        del self._receipts[origin]
+        self._said -= _said_by(receipt)
+        for one in receipt.epochs:
+            del self._epochs[origin, one.epoch]
 
     def up_to(self, origin: str, epoch: int, seq: int) -> int:
         """Returns the last of the numbers from ``seq`` on that are all settled; ``seq - 1`` if the first is not."""
@@ -42,3 +51,8 @@ class SettledMessages:
             return found.high
         at = bisect_right(found.runs, seq, key=lambda run: run[0]) - 1
         return found.runs[at][1] if at >= 0 and seq <= found.runs[at][1] else seq - 1
+
+
+def _said_by(receipt: Receipt) -> int:
+    """Returns how many epochs and runs there are in a receipt, with its origin."""
+    return 1 + sum(1 + len(one.runs) for one in receipt.epochs)

@@ -146,7 +146,7 @@ class Intake:
             self._add_waiting(packet, message, came_ms)
 
     def take_newest(self, packet: Publish) -> None:
-        """Takes a retained message of which only the newest of each topic name counts, such as a receipt.
+        """Takes and retains a message of which only the newest of each topic name counts, such as a receipt.
 
         It gets no number of this gateway, whose readers would miss that, and goes to subscribers at QoS 0. It is
         acknowledged once it is retained.
@@ -154,11 +154,10 @@ class Intake:
         self._services.counters.note_received(packet.qos, len(packet.payload))
         self._pace.note(1)
         came_ms = int(time.time() * 1000)
-        copy = Publish(packet.topic, packet.payload, 0, packet.retain, properties=packet.properties)
-        message = message_from(copy, self._publisher.client_id, self._services.config.name, came_ms)
+        message = message_from(packet, self._publisher.client_id, self._services.config.name, came_ms)
         message.renew(self._services.config.name, came_ms)
-        message.owner = self._publisher.holding.owner
-        unnumbered = Publish(packet.topic, packet.payload, 0, packet.retain, properties=message.properties)
+        message.owner, message.qos, message.retain = self._publisher.holding.owner, 0, True
+        unnumbered = Publish(message.topic, message.payload, 0, True, properties=message.properties)
         reason_code = self._rules.check(unnumbered, message, came_ms)
         if reason_code == SUCCESS:
             self.taken += 1
