@@ -33,10 +33,9 @@ from wire.route_numbers import (
     decode_via,
     encode_statement,
     encode_via,
-    join_runs,
-    runs_of,
     statement_topic,
 )
+from wire.runs import join_runs, runs_of
 
 ORIGINS_MOST = 200  # in a statement, roughly: with this number the next one is due
 ORIGINS_KEPT_MOST = 1000  # while no statement can be made; with more of them the numbers so far stay without one

@@ -63,21 +63,6 @@ _FIELDS = ("v", "gateway", "route", "epoch", "statement", "first", "last", "orig
 _REASON_MAX = 32  # characters
 
 
-def runs_of(numbers):
-    """Returns the runs of some numbers, which are given in order: a list of (first, last)."""
-    return join_runs((number, number) for number in numbers)
-
-
-def join_runs(runs):
-    """Returns runs, which are given in order, with those in one that follow each other."""
-    joined: list = []
-    for first, last in runs:
-        if joined and joined[-1][1] == first - 1:
-            first, _ = joined.pop()
-        joined.append((first, last))
-    return joined
-
-
 def encode_via(epoch, runs, gateway, route):
     """Returns the value of `hf-via`. Raises ValueError if a part is out of range."""
     _check_names(gateway, route)

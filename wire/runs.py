@@ -33,6 +33,21 @@ def decode_runs(text, above=0):
     return runs
 
 
+def runs_of(numbers):
+    """Returns the runs of some numbers, which are given in order: a list of (first, last)."""
+    return join_runs((number, number) for number in numbers)
+
+
+def join_runs(runs):
+    """Returns runs, which are given in order, with those in one that follow each other."""
+    joined: list = []
+    for first, last in runs:
+        if joined and joined[-1][1] == first - 1:
+            first, _ = joined.pop()
+        joined.append((first, last))
+    return joined
+
+
 def check_number(what, number, least, most):
     """Raises ValueError, which says `what`, unless `number` is an int within `least` and `most`."""
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:

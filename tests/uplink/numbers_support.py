@@ -18,8 +18,8 @@ from wire.route_numbers import (
     Via,
     decode_statement,
     decode_via,
-    join_runs,
 )
+from wire.runs import join_runs
 
 STATING = 3600  # seconds: a statement at each connection, and none between
 

@@ -26,7 +26,7 @@ from wire.identity import decode_identity
 from wire.properties import USER_PROPERTY
 from wire.reasons import QUOTA_EXCEEDED, SUCCESS
 from wire.receipt import Receipt, Settled, decode_receipt, encode_receipt, receipt_topic
-from wire.route_numbers import runs_of
+from wire.runs import runs_of
 
 RANGES = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY first"
 ORIGIN = "test-gateway"  # of what stock clients publish

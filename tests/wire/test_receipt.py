@@ -28,7 +28,7 @@ from wire.receipt import (
     signed_bytes,
     split_signature,
 )
-from wire.route_numbers import runs_of
+from wire.runs import runs_of
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/receipts.md").read_text()
 RECEIPT = Receipt("3f0c9a1e", 1207, [Settled(0x1F, 42, [(44, 44), (50, 541)]), Settled(0xFFFFFFFF, 0, [(7, 9)])])

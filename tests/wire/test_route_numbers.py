@@ -20,9 +20,9 @@ from wire.route_numbers import (
     decode_via,
     encode_statement,
     encode_via,
-    runs_of,
     statement_topic,
 )
+from wire.runs import runs_of
 
 names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=20)
 epochs = st.integers(0, 0xFFFF_FFFF)

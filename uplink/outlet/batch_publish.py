@@ -10,7 +10,8 @@ from wire.bulk.column_batch import CONTENT_TYPE
 from wire.bulk.property_block import encode_block
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 from wire.properties import USER_PROPERTY
-from wire.route_numbers import VIA_PROPERTY, join_runs
+from wire.route_numbers import VIA_PROPERTY
+from wire.runs import join_runs
 
 HEADER_SIZE = 9  # bytes of a PUBLISH, at most, besides topic name, properties and payload
 PROPERTIES = {CONTENT_TYPE_PROPERTY: CONTENT_TYPE}

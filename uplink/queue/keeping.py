@@ -124,7 +124,7 @@ class Keeping:
         return problem
 
     def _problem_with(self, origin: str, receipt: Receipt) -> str:
-        """Returns what shows that a receipt is about messages that this gateway has not numbered: each has a position here."""
+        """Returns why a receipt does not count: the gateway has not numbered so many messages, each at a position."""
         name, epoch = self._log.routes.own
         for one in receipt.epochs if origin == name else ():
             last = one.runs[-1][1] if one.runs else one.high

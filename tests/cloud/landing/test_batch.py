@@ -27,7 +27,8 @@ from wire.packet_types import PUBLISH
 from wire.primitives import Reader, encode_varint
 from wire.properties import CONTENT_TYPE as CONTENT_TYPE_PROPERTY
 from wire.properties import USER_PROPERTY, decode_properties
-from wire.route_numbers import VIA_PROPERTY, encode_via, runs_of
+from wire.route_numbers import VIA_PROPERTY, encode_via
+from wire.runs import runs_of
 
 NOON_MS = 1_767_225_600_000
 SENML = "application/senml+json"

@@ -18,9 +18,9 @@ from wire.route_numbers import (
     LeftOutRuns,
     Statement,
     encode_statement,
-    runs_of,
     statement_topic,
 )
+from wire.runs import runs_of
 
 Stream = tuple[str, int]
 """An origin and its epoch."""
