@@ -5,12 +5,15 @@ that was complete at the time found here, by the clock of its lander, is in the 
 folder names no file that waits, and no number of a lander is missing up to the newest. Where a file waits, is set aside
 or is missing, the time does not go beyond the file before it, whose messages had all come when the next file began.
 
-A lander numbers its files from 1. By a clock that is ahead no time is found that is later than the last batch was
+A lander numbers its files from 1, over all its starts. If a later start gave a number again that the tables know, its
+folder was lost, and files may have gone with it that no job has seen. Then the time does not go beyond the last file
+from before. By a clock that is ahead no time is found that is later than the last batch was
 planned, by the job's clock.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +31,11 @@ _BEFORE = 16
 """How many files before one that waits are looked at: one whose messages all came before tells no time."""
 
 
-class _Files(NamedTuple):
-    """The files of a lander: the numbers and names of files in the tables, and what waits, is set aside or
-    is missing of it, by number."""
+class _Taken(NamedTuple):
+    """A landing file that a batch has taken in."""
 
-    taken: dict[int, list[str]]
-    outstanding: set[int]
+    name: FileNumber
+    batch: int
 
 
 def find_landed_ms(tables: TableFolder, landing: Storage, batch: int) -> int:
@@ -45,50 +47,70 @@ def find_landed_ms(tables: TableFolder, landing: Storage, batch: int) -> int:
         return 0
     rows = tables.rows(LANDING_FILES, ["file", "status", "batch"])
     counts = pc.and_(pc.equal(rows["status"], INGESTED), pc.less_equal(rows["batch"], batch))
-    taken = set(rows.filter(pc.fill_null(counts, False))["file"].to_pylist())
+    counting = rows.filter(pc.fill_null(counts, False))
+    taken = dict(zip(counting["file"].to_pylist(), counting["batch"].to_pylist(), strict=True))
     known = {*rows["file"].to_pylist(), *list_landed(landing)}
-    landers = _by_lander(taken, known - taken)
-    limits = [_limit(tables, files, batch) for files in landers.values() if files.outstanding]
-    return min([*limits, _newest(tables, batch), _planned(tables, batch)])
-
-
-def _by_lander(taken: Iterable[str], waiting: Iterable[str]) -> dict[str, _Files]:
-    landers: dict[str, _Files] = {}
-    for names, is_taken in ((taken, True), (waiting, False)):
-        for name in _numbers(names):
-            files = landers.setdefault(name.lander, _Files({}, set()))
-            if is_taken:
-                files.taken.setdefault(name.number, []).append(f"{name.stem}.parquet")
+    landers: dict[str, tuple[list[_Taken], set[int]]] = {}
+    for file in sorted(known):
+        if name := parse_stem(file.removesuffix(".parquet")):
+            files, waiting = landers.setdefault(name.lander, ([], set()))
+            if file in taken:
+                files.append(_Taken(name, taken[file]))
             else:
-                files.outstanding.add(name.number)
-    for files in landers.values():
-        used = np.array(sorted({0, *files.taken, *files.outstanding}))
-        files.outstanding.update((used[:-1] + 1)[np.diff(used) > 1].tolist())
-    return landers
+                waiting.add(name.number)
+    before = [some for files, waiting in landers.values() for some in _before_losses(files, waiting)]
+    return min([*_last_times(tables, before, batch), _newest(tables, batch), _planned(tables, batch)])
 
 
-def _numbers(names: Iterable[str]) -> Iterator[FileNumber]:
-    return filter(None, (parse_stem(name.removesuffix(".parquet")) for name in names))
+def _before_losses(taken: list[_Taken], waiting: set[int]) -> Iterator[list[FileNumber]]:
+    """Yields files of a lander, in the order of their numbers, behind the last of which some may not be in the tables.
+
+    waiting: the numbers of those that wait or are set aside.
+    """
+    names = sorted((one.name for one in taken), key=lambda name: name.number)
+    if outstanding := {*waiting, *_missing([0, *(one.number for one in names), *waiting])}:
+        yield [one for one in names if one.number < min(outstanding)]
+    boots: dict[int, list[FileNumber]] = {}
+    for one in names:
+        boots.setdefault(one.boot, []).append(one)
+    first = np.array([some[0].number for some in boots.values()])
+    last = np.array([some[-1].number for some in boots.values()])
+    came: dict[int, int] = {}
+    for name, batch in sorted(taken, key=lambda one: one.batch):
+        came.setdefault(name.boot, batch)
+    batches = np.array([came[boot] for boot in boots])
+    for place, some in enumerate(boots.values()):
+        if lost := _missing([one.number for one in some]):
+            yield [one for one in some if one.number < min(lost)]
+        shares = (first <= last[place]) & (last >= first[place]) & (batches >= batches[place])
+        if np.count_nonzero(shares) > 1:
+            yield some
 
 
-def _limit(tables: TableFolder, files: _Files, batch: int) -> int:
-    """Returns when the last message came that is in a file before each that is outstanding; 0 if none is known."""
-    first = min(files.outstanding)
-    before = sorted(number for number in files.taken if number < first)[-_BEFORE:]
-    names = [name for number in before for name in files.taken[number]]
-    is_theirs = pc.field("file").isin(pa.array(names, pa.string())) & (pc.field("batch") <= batch)
-    is_theirs &= pc.field("landed_at").is_valid()
-    stored = tables.stored(BRONZE_MESSAGES)
-    rows = rows_of(tables.of(BRONZE_MESSAGES), stored.files.values(), schema_of(stored)).to_table(
-        ["file", "landed_at"], filter=is_theirs
-    )
-    times = rows.group_by("file").aggregate([("landed_at", "max")])
-    found = dict(zip(times["file"].to_pylist(), _ms(times["landed_at_max"]), strict=True))
-    for number in reversed(before):
-        some = [found[name] for name in files.taken[number] if name in found]
-        if some:
-            return max(0, min(some))
-    return 0
+def _missing(numbers: Sequence[int]) -> list[int]:
+    """Returns the first number of each gap between some numbers."""
+    used = np.array(sorted({*numbers}))
+    missing: list[int] = (used[:-1] + 1)[np.diff(used) > 1].tolist()
+    return missing
+
+
+def _last_times(tables: TableFolder, parts: list[list[FileNumber]], batch: int) -> Iterator[int]:
+    """Yields when the last message came that is in some files, for each such part; 0 if none is known."""
+    lasts = [[one for one in some if one.number > some[-1].number - _BEFORE] if some else [] for some in parts]
+    names = [f"{one.stem}.parquet" for some in lasts for one in some]
+    if names:
+        is_theirs = pc.field("file").isin(pa.array(names, pa.string())) & (pc.field("batch") <= batch)
+        is_theirs &= pc.field("landed_at").is_valid()
+        stored = tables.stored(BRONZE_MESSAGES)
+        rows = rows_of(tables.of(BRONZE_MESSAGES), stored.files.values(), schema_of(stored)).to_table(
+            ["file", "landed_at"], filter=is_theirs
+        )
+        times = rows.group_by("file").aggregate([("landed_at", "max")])
+        found = dict(zip(times["file"].to_pylist(), _ms(times["landed_at_max"]), strict=True))
+    for some in lasts:
+        by_number = groupby(reversed(some), lambda name: name.number)
+        known = ([found[file] for one in same if (file := f"{one.stem}.parquet") in found] for _, same in by_number)
+        yield max(0, min(next(filter(None, known), [0])))
 
 
 def _newest(tables: TableFolder, batch: int) -> int:

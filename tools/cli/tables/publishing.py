@@ -136,7 +136,7 @@ def _naming(server: Server) -> Iterator[None]:
     try:
         yield
     except (Refused, WireError) as error:
-        raise Refused(f"{server}: {error} (receipts are at {LANDED_TOPIC} and {RECEIPT_TOPICS}#)") from None
+        raise Refused(f"{server}: {error} (its rules have to name {RECEIPT_TOPICS}#)") from None
     except OSError as error:
         raise OSError(f"{server}: {words_of(error)}") from None
 
