@@ -39,6 +39,7 @@ Other folders import only from these modules; a board loads only what it uses. `
     wire.reserved                   the topics of what gateways tell each other, and how a stream is named
     wire.reasons                    MQTT 5's reason codes
     wire.route_numbers              the numbers that a route gives messages, and its statements of them
+    wire.runs                       runs of consecutive numbers
     wire.time_offer                 the time that a gateway offers
     wire.topics                     topic names and filters
 """

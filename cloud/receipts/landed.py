@@ -65,7 +65,7 @@ def find_landed_ms(tables: TableFolder, landing: Storage, batch: int) -> int:
 def _before_losses(taken: list[_Taken], waiting: set[int]) -> Iterator[list[FileNumber]]:
     """Yields files of a lander, in the order of their numbers, behind the last of which some may not be in the tables.
 
-    waiting: the numbers of those that wait or are set aside.
+    waiting: the numbers of files that wait or are set aside.
     """
     names = sorted((one.name for one in taken), key=lambda name: name.number)
     if outstanding := {*waiting, *_missing([0, *(one.number for one in names), *waiting])}:

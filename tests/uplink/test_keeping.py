@@ -367,7 +367,7 @@ async def test_a_new_receipt_counts_also_if_the_broker_does_not_say_that_it_is_r
         assert decode_receipt((await later.receive()).payload).batch == 1
 
 
-async def test_a_receipt_that_does_not_count_is_handed_down_to_nobody(
+async def test_a_receipt_that_does_not_count_is_not_handed_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with site(tmp_path, monkeypatch) as one:

@@ -124,7 +124,7 @@ class Keeping:
         return problem
 
     def _problem_with(self, origin: str, receipt: Receipt) -> str:
-        """Returns why a receipt does not count: the gateway has not numbered so many messages, each at a position."""
+        """Returns why a receipt is not about this gateway: each number that it has given has a position in the log."""
         name, epoch = self._log.routes.own
         for one in receipt.epochs if origin == name else ():
             last = one.runs[-1][1] if one.runs else one.high
