@@ -8,10 +8,14 @@ import msgspec
 from gateway.routes import ConfigSource, SelectConfig, Table, beside
 from uplink.config.route import RouteConfig
 from uplink.config.tls import TLS_FILES
-from uplink.foreign.config import AmqpConfig, ForeignConfig, NatsConfig
+from uplink.foreign.config import AmqpConfig, ForeignConfig, ImportingConfig, NatsConfig, SparkplugConfig
 from wire.reserved import STREAM_TOPICS
 
-FOREIGN: dict[str, type[ForeignConfig]] = {"nats": NatsConfig, "amqp": AmqpConfig}
+FOREIGN: dict[str, type[ForeignConfig]] = {
+    "nats": NatsConfig,
+    "amqp": AmqpConfig,
+    "sparkplug": SparkplugConfig,
+}
 
 AnyRoute = RouteConfig | ForeignConfig
 
@@ -57,7 +61,7 @@ def check_streams(source: ConfigSource, routes: dict[int, AnyRoute], streams: Se
 def check_local_users(source: ConfigSource, routes: dict[int, AnyRoute], has_rules: bool) -> None:
     """Adds an error for each route whose `local_user` stands for no rights, as the gateway has no access rules."""
     for number, route in routes.items():
-        if route.local_user is not None and not has_rules:
+        if isinstance(route, RouteConfig | ImportingConfig) and route.local_user is not None and not has_rules:
             source.add(f"route[{number}].local_user", "there are no access rules: expected acl, or no local_user")
 
 

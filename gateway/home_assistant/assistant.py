@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 
 from gateway.config.home_assistant import HomeAssistantConfig
 from gateway.home_assistant.discovery import DISCOVERY_TOPIC, STATE_TOPIC, Component, document, id_of, key_of
-from gateway.home_assistant.readings import Measured, Value, measured_in
 from gateway.log_fields import about
 from gateway.loop.pace import Slice
 from gateway.message import Message
 from gateway.sessions.offers import Offers
 from gateway.sessions.publishing import Publishing
 from gateway.store import Feed, MessageLog
+from host.readings import Measured, Value, measured_in
 from host.release import release
 
 CONSUMER = "home-assistant"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from gateway.home_assistant.readings import Value
+from host.readings import Value
 
 DISCOVERY_TOPIC = "homeassistant/device/{}/config"
 STATE_TOPIC = "$SYS/home-assistant/{}/{}"

@@ -56,7 +56,7 @@ class RouteNeighbourConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=Tr
 class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """A route to another broker: the messages that it sends there, and how it connects.
 
-    With `kind = "nats"` or `kind = "amqp"` it leads to another system, and has the keys of a table below.
+    With `kind = "nats"`, `"amqp"` or `"sparkplug"` it leads to another system, and has the keys of a table below.
     """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]

@@ -1,4 +1,4 @@
-"""The ``[[route]]`` tables of routes to foreign systems: those with `kind = "nats"` and `kind = "amqp"`."""
+"""The ``[[route]]`` tables of routes to foreign systems: with `kind` "nats", "amqp" or "sparkplug"."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, NonEmpty, errors_in_filter
+from host.server import parse_server
 from uplink.config.queue import STATEMENT_INTERVAL_S, QueueSettings
 from uplink.config.tls import RouteTlsConfig
 from uplink.foreign import names
@@ -97,10 +98,6 @@ class AmqpIncomingConfig(Checked, forbid_unknown_fields=True, frozen=True):
 class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """What all routes to foreign systems have."""
 
-    dialect: ClassVar[Dialect]
-    covering: ClassVar[bool] = False
-    """Whether a subscription may bring messages that match no `topic` of `[[route.incoming]]`: it covers several."""
-
     name: Annotated[str, msgspec.Meta(min_length=1)]
     """The route's name in the log, of at most 127 bytes, and the name of its cursor in the store, as for other
     routes."""
@@ -118,33 +115,14 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     tls: RouteTlsConfig | None = None
     """TLS, besides the system's authorities."""
 
-    project: NonEmpty | None = None
-    """What names there begin with, before a dot: a name space of its own. EMS: `project`."""
-
     filters: tuple[str, ...] = ("#",)
     """The topic filters of the messages that the route exports; `[]` for a route that only imports."""
 
     shape: list[ShapeConfig] = msgspec.field(default_factory=list)
     """Rules that select and shape what is exported, as `[[route.shape]]`."""
 
-    local_user: NonEmpty | None = None
-    """The user of the [access rules](../how-to/accounts.md#set-access-rules) (`acl`) whose rights hold for what comes
-    from there: to which topics it may be published, and with which identities. Without it everything but `$SYS` may
-    come."""
-
     qos0: Literal["store", "drop"] = "store"
     """What becomes of messages that clients publish at QoS 0, as for other routes."""
-
-    export_headers: bool = True
-    """Whether QoS, RETAIN flag, content type, response topic, correlation data, payload format and expiry go as
-    headers. The identity always goes. EMS: `export_headers`."""
-
-    export_properties: bool = False
-    """Whether user properties go as headers. EMS: `export_properties`."""
-
-    import_headers: ImportHeaders = "none"
-    """Which headers become properties here: `"none"`, `"type"` (only the header with the content type) or `"all"`. The
-    identity always comes. EMS: `import_ss_headers`."""
 
     preserve_undelivered: Literal["never", "receivers", "always"] = "always"
     """What becomes of a message that cannot be delivered, such as one that is too large. `"always"`: it is set aside
@@ -178,21 +156,6 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 
     backoff_longest_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
     """The longest wait before a new connection attempt, in milliseconds."""
-
-    @property
-    def names(self) -> Names:
-        """What translates the route's names."""
-        return Names(self.dialect, self.project or "")
-
-    @property
-    def receivers_by(self) -> Receivers:
-        """What shares the route's messages among its receivers."""
-        return Receivers("none", ())
-
-    @property
-    def wanted(self) -> list[tuple[str, int]]:
-        """The topic filters of what the route imports, each with the QoS that its messages have here."""
-        raise NotImplementedError
 
     @property
     def sent(self) -> tuple[str, ...]:
@@ -244,7 +207,49 @@ class ForeignConfig(Checked, forbid_unknown_fields=True, frozen=True, kw_only=Tr
 InboxPrefix = Annotated[str, msgspec.Meta(pattern=r"^_INBOX(_[A-Za-z0-9_-]+)?\Z")]
 
 
-class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_only=True):
+class ImportingConfig(ForeignConfig, frozen=True, kw_only=True):
+    """What routes have to systems that have names, headers, and messages for the gateway."""
+
+    dialect: ClassVar[Dialect]
+    covering: ClassVar[bool] = False
+    """Whether a subscription may bring messages that match no `topic` of `[[route.incoming]]`: it covers several."""
+
+    project: NonEmpty | None = None
+    """What names there begin with, before a dot: a name space of its own. EMS: `project`."""
+
+    local_user: NonEmpty | None = None
+    """The user of the [access rules](../how-to/accounts.md#set-access-rules) (`acl`) whose rights hold for what comes
+    from there: to which topics it may be published, and with which identities. Without it everything but `$SYS` may
+    come."""
+
+    export_headers: bool = True
+    """Whether QoS, RETAIN flag, content type, response topic, correlation data, payload format and expiry go as
+    headers. The identity always goes. EMS: `export_headers`."""
+
+    export_properties: bool = False
+    """Whether user properties go as headers. EMS: `export_properties`."""
+
+    import_headers: ImportHeaders = "none"
+    """Which headers become properties here: `"none"`, `"type"` (only the header with the content type) or `"all"`. The
+    identity always comes. EMS: `import_ss_headers`."""
+
+    @property
+    def names(self) -> Names:
+        """What translates the route's names."""
+        return Names(self.dialect, self.project or "")
+
+    @property
+    def receivers_by(self) -> Receivers:
+        """What shares the route's messages among its receivers."""
+        return Receivers("none", ())
+
+    @property
+    def wanted(self) -> list[tuple[str, int]]:
+        """The topic filters of what the route imports, each with the QoS that its messages have here."""
+        raise NotImplementedError
+
+
+class NatsConfig(ImportingConfig, tag_field="kind", tag="nats", frozen=True, kw_only=True):
     """A route to NATS, core or JetStream. See [Foreign transports](foreign.md#nats)."""
 
     dialect: ClassVar[Dialect] = names.NATS
@@ -314,7 +319,7 @@ class NatsConfig(ForeignConfig, tag_field="kind", tag="nats", frozen=True, kw_on
             yield from _errors_in_sources(_incoming(values))
 
 
-class AmqpConfig(ForeignConfig, tag_field="kind", tag="amqp", frozen=True, kw_only=True):
+class AmqpConfig(ImportingConfig, tag_field="kind", tag="amqp", frozen=True, kw_only=True):
     """A route to a broker that speaks AMQP 1.0, such as RabbitMQ with its plugin. See [Foreign
     transports](foreign.md#amqp-10)."""
 
@@ -347,6 +352,44 @@ class AmqpConfig(ForeignConfig, tag_field="kind", tag="amqp", frozen=True, kw_on
         for number, address in enumerate(addresses):
             if address in addresses[:number]:
                 yield f"incoming[{number}].address", f"two sources have the address {address!r}"
+
+
+class SparkplugConfig(ForeignConfig, tag_field="kind", tag="sparkplug", frozen=True, kw_only=True):
+    """A route that shows the gateway's devices to hosts of Sparkplug B, over their MQTT broker. It is
+    [no custody](../how-to/sparkplug.md#no-custody)."""
+
+    servers: tuple[str, ...] = ("mqtt://127.0.0.1:1883",)
+    """The MQTT brokers of the hosts, as `mqtt://host:port` or, with TLS, `mqtts://host:port`; the ports are 1883 and
+    8883 where they are left out. Whenever the route connects, it tries them in their order."""
+
+    group: NonEmpty
+    """The Group ID, without `/`, `+` and `#`."""
+
+    edge_node: NonEmpty | None = None
+    """The Edge Node ID, without `/`, `+` and `#`; without it the gateway's name."""
+
+    silent_s: Annotated[int, msgspec.Meta(ge=1)] = 3600
+    """After how many seconds without a message hosts are told that a device is dead: more than the longest interval of
+    your devices."""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return any(parse_server(url).is_encrypted for url in self.servers)
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from super().errors_in(values)
+        for key in ("group", "edge_node"):
+            if (value := values.get(key)) and set(value) & set("/+#"):
+                yield key, f"{value!r}, expected a name without '/', '+' and '#' [Sparkplug 3.0, section 4]"
+        servers = []
+        for url in values.get("servers", ()):
+            try:
+                servers.append(parse_server(url, ("mqtt", "mqtts")))
+            except ValueError as error:
+                yield "servers", str(error)
+        if values.get("tls") is not None and servers and not any(one.is_encrypted for one in servers):
+            yield "tls", "no server uses TLS: expected mqtts://"
 
 
 def _tables(values: dict[str, Any]) -> list[Any]:

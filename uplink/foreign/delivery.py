@@ -12,11 +12,10 @@ from functools import partial
 
 from gateway.routes import Message, Signal
 from gateway.store import Delivery, MessageLog, Refused, drops
-from uplink.foreign.balance import Receivers
 from uplink.foreign.config import ForeignConfig
-from uplink.foreign.headers import encode, identity_of
+from uplink.foreign.form import Form
 from uplink.foreign.names import NoName
-from uplink.foreign.transport import Answer, CannotCarry, Parcel, Transport, Verdict
+from uplink.foreign.transport import Answer, CannotCarry, Transport, Verdict
 from uplink.queue.route_queue import RouteQueue
 from uplink.queue.standing import Standing
 from uplink.refusals import TooManyRefused
@@ -36,7 +35,7 @@ class Export:
         queue: what waits for it.
         log: the gateway's store.
         transport: the connection, already made.
-        receivers: among which messages are shared.
+        form: makes parcels of messages.
         backoff: the waits between connections, which begin anew when a message is taken.
     """
 
@@ -46,15 +45,14 @@ class Export:
         queue: RouteQueue,
         log: MessageLog,
         transport: Transport,
-        receivers: Receivers,
+        form: Form,
         backoff: Backoff,
     ) -> None:
         self._config = config
         self._queue = queue
         self._log = log
         self._transport = transport
-        self._names = config.names
-        self._receivers = receivers
+        self._form = form
         self._state = queue.state
         self._outlet = queue.lanes.outlet.for_sender
         self._news, self._room = Signal(), Signal()
@@ -133,20 +131,9 @@ class Export:
             return
         answered = partial(self._note_answer, delivery)
         try:
-            await self._transport.send(self._parcel(message), answered)
+            await self._transport.send(self._form.parcel(message, self._log.hop), answered)
         except (NoName, CannotCarry) as error:
             answered(Answer(Verdict.NEVER, str(error)))
-
-    def _parcel(self, message: Message) -> Parcel:
-        """Returns a message in the other system's form. Raises NoName."""
-        name, receiver = self._names.name_of(message.topic), self._receivers.choose()
-        headers = encode(
-            message,
-            self._log.hop,
-            with_headers=self._config.export_headers,
-            with_properties=self._config.export_properties,
-        )
-        return Parcel(f"{name}.{receiver}" if receiver else name, headers, message.payload, identity_of(message))
 
     def _note_answer(self, delivery: Delivery, answer: Answer) -> None:
         """The other system has said something of a message of the cursor."""
@@ -219,7 +206,8 @@ class Export:
             answered(answer)
 
         try:
-            await self._transport.send(self._parcel(self._queue.lanes.shaping.shape(message)), note)
+            shaped = self._queue.lanes.shaping.shape(message)
+            await self._transport.send(self._form.parcel(shaped, self._log.hop), note)
         except (NoName, CannotCarry, CannotShape) as error:
             note(Answer(Verdict.NEVER, str(error)))
 

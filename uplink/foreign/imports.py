@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from gateway.routes import Intake, PublishAnswers, PublishRules, Services, Topics
 from gateway.store import AckOrder
 from uplink.foreign.aside import Aside
-from uplink.foreign.config import ForeignConfig
+from uplink.foreign.config import ImportingConfig
 from uplink.foreign.headers import decode
 from uplink.foreign.names import NoName
 from uplink.foreign.transport import Arrival
@@ -48,7 +48,7 @@ class Import:
 
     def __init__(
         self,
-        config: ForeignConfig,
+        config: ImportingConfig,
         queue: RouteQueue,
         services: Services,
         failed: Callable[[str], None],

@@ -12,10 +12,10 @@ from gateway.store import MessageLog, drops
 from host.errors import ConfigError
 from uplink.connect.connections import Connections, end_if_cancelled, wait_until
 from uplink.connect.credentials import Credentials
-from uplink.foreign.config import ForeignConfig
+from uplink.foreign.config import ForeignConfig, ImportingConfig
 from uplink.foreign.delivery import Export
 from uplink.foreign.imports import Import
-from uplink.foreign.kinds import transport_for
+from uplink.foreign.kinds import form_for, transport_for
 from uplink.foreign.transport import Transport, TransportDown
 from uplink.proxy.dialling import DiallingEnd
 from uplink.queue.route_queue import RouteQueue
@@ -55,7 +55,7 @@ class ForeignRoute:
         self._gateway_name = gateway_name
         self._log = log
         self._services = services
-        self._receivers = config.receivers_by
+        self._form = form_for(config, gateway_name)
         self._credentials = Credentials(config)
         self._backoff = Backoff(config.backoff_shortest_ms, config.backoff_longest_ms)
         losses = (TransportDown, ConfigError, TooManyRefused, sqlite3.Error)
@@ -79,13 +79,13 @@ class ForeignRoute:
         """One connection, from its start to the TransportDown at its end."""
         queue, state = self.queue, self.queue.state
         await self._begin_anew()
-        transport = transport_for(self.config, self._gateway_name, self._credentials.read(), self._receivers)
+        transport = transport_for(self.config, self._gateway_name, self._credentials.read(), self._form)
         try:
             await transport.connect()
             end_if_cancelled()
             queue.begin_link(None)
             await queue.lanes.begin(None)
-            export = Export(self.config, queue, self._log, transport, self._receivers, self._backoff)
+            export = Export(self.config, queue, self._log, transport, self._form, self._backoff)
             self._connections.note_connected(transport.server)
             if not state.stands:
                 logger.info("route %s to %s: connected", self.config.name, transport.server)
@@ -117,7 +117,7 @@ class ForeignRoute:
 
     def _imports(self, transport: Transport) -> Import | None:
         """Returns what takes the other system's messages, None if none are to come."""
-        if self._services is None or not self.config.wanted:
+        if self._services is None or not isinstance(self.config, ImportingConfig) or not self.config.wanted:
             return None
 
         def fail(why: str) -> None:

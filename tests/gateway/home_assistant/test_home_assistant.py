@@ -14,7 +14,7 @@ from gateway.connectors.reading import Reading
 from gateway.connectors.senml import encode
 from gateway.home_assistant import assistant as module
 from gateway.home_assistant.discovery import id_of
-from gateway.home_assistant.readings import measured_in
+from host.readings import measured_in
 from tests.gateway.support import connected, running, said_of, subscribed, until
 from wire.codec.packets import Puback, Publish
 from wire.reasons import NOT_AUTHORIZED

@@ -16,7 +16,7 @@ from gateway.config import connectors, home_assistant, multicast, network, strea
 from gateway.config import schema as config
 from uplink.config.route import RouteConfig, RouteNeighbourConfig
 from uplink.config.tls import RouteTlsConfig
-from uplink.foreign.config import AmqpConfig, AmqpIncomingConfig, NatsConfig, NatsIncomingConfig
+from uplink.foreign.config import AmqpConfig, AmqpIncomingConfig, NatsConfig, NatsIncomingConfig, SparkplugConfig
 from uplink.shape import ShapeConfig
 
 PAGE = Path(__file__).parents[3] / "docs/reference/gateway-config.md"
@@ -62,6 +62,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     '`[[route.incoming]]` with `kind = "nats"`': NatsIncomingConfig,
     '`[[route]]` with `kind = "amqp"`': AmqpConfig,
     '`[[route.incoming]]` with `kind = "amqp"`': AmqpIncomingConfig,
+    '`[[route]]` with `kind = "sparkplug"`': SparkplugConfig,
 }
 
 

@@ -1,4 +1,4 @@
-"""What a payload says that Home Assistant can show: plain values, JSON objects, CBOR maps, and SenML (RFC 8428)."""
+"""What a payload says that others can show: plain values, JSON objects, CBOR maps, and SenML (RFC 8428)."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from host import cbor
 PAYLOAD_MAX = 4096
 """Bytes of the largest payload that is looked into: CBOR takes up to 1 µs a byte, and other clients wait."""
 TEXT_MAX = 255
-"""The characters of the longest state that Home Assistant keeps."""
+"""The characters of the longest text: the longest state that Home Assistant keeps."""
 _CBOR_LEAST = 0x80  # the first byte of an array or map of CBOR, and of no text in UTF-8
 _RELATIVE_BELOW_S = 2**28  # a smaller time is relative to now (RFC 8428, section 4.5.3)
 _LABELS = {-2: "bn", -3: "bt", -4: "bu", -5: "bv", 0: "n", 1: "u", 2: "v", 3: "vs", 4: "vb", 6: "t"}  # section 6
@@ -31,8 +31,8 @@ class Measured(NamedTuple):
 def measured_in(payload: bytes, came_ms: int) -> tuple[str, list[Measured]]:
     """Returns the base name of a pack of SenML ("" without one) and the values of a payload.
 
-    A payload that cannot be read, or is larger than PAYLOAD_MAX, has no values. Values that Home Assistant could not
-    show are left out: numbers that are not finite, and texts that are empty or longer than TEXT_MAX.
+    A payload that cannot be read, or is larger than PAYLOAD_MAX, has no values. Values that cannot be shown are left
+    out: numbers that are not finite, and texts that are empty or longer than TEXT_MAX.
 
     Args:
         payload: the message's.
