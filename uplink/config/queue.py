@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from gateway.links import Side
 from gateway.routes import SelectConfig
+from uplink.config.keeping import KeepSettings
 from uplink.shape import ShapeConfig
 
 INFLIGHT_WINDOW_MAX = 65535
@@ -18,15 +19,6 @@ class QueueNeighbour(NamedTuple):
     side: Side
     is_gateway: bool
     is_passive: bool
-
-
-class KeepSettings(NamedTuple):
-    """How long a route keeps what its broker has acknowledged, as the keys of the configuration say."""
-
-    keep_max_bytes: int | None
-    keep_max_age_s: int
-    resend_after_s: int
-    receipt_key: str | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """The keys of a route to an MQTT broker: a ``[[route]]`` table without ``kind``."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,8 +8,8 @@ import msgspec
 from gateway.links import LinkSettings
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, Hops, Mode, NonEmpty, SelectConfig, ZoneName
 from host.server import parse_server
-from uplink.config.queue import INFLIGHT_WINDOW_MAX, STATEMENT_INTERVAL_S, KeepSettings, QueueNeighbour, QueueSettings
-from uplink.config.receipt_key import problem_with_key
+from uplink.config.keeping import KeepSettings, errors_in_keys, errors_in_selection, keep_settings
+from uplink.config.queue import INFLIGHT_WINDOW_MAX, STATEMENT_INTERVAL_S, QueueNeighbour, QueueSettings
 from uplink.config.schedule import check_window
 from uplink.config.tls import RouteTlsConfig
 from uplink.shape import ShapeConfig
@@ -20,8 +19,6 @@ from wire.receipt import RECEIPT_TOPICS
 from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
-KEEP_KEYS = ("keep_max_bytes", "keep_max_age_s", "resend_after_s", "receipt_key")
-KEEP_MAX_AGE_S, RESEND_AFTER_S = 30 * 86_400, 180  # where the configuration does not say
 RECEIPTS = RECEIPT_TOPICS + "#"
 BATCH_BYTES_MAX = 8 << 20
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
@@ -295,14 +292,7 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     @property
     def keep(self) -> KeepSettings | None:
         """How long the route keeps what is acknowledged, None: no longer."""
-        if self.until != "receipt":
-            return None
-        return KeepSettings(
-            self.keep_max_bytes,
-            self.keep_max_age_s or KEEP_MAX_AGE_S,
-            self.resend_after_s or RESEND_AFTER_S,
-            self.receipt_key,
-        )
+        return keep_settings(self, hears_receipts=True)
 
     def queue_settings(self, gateway: str) -> QueueSettings:
         """Returns what the route's queue goes by, at the gateway of this name."""
@@ -426,29 +416,19 @@ def _errors_in_framing(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _errors_in_keeping(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield from errors_in_keys(values)
     if values.get("until", "acknowledgement") != "receipt":
-        for key in KEEP_KEYS:
-            if values.get(key) is not None:
-                yield key, 'it needs until = "receipt"'
         return
     if values.get("neighbour") is not None:
         yield "until", "a route to a neighbour waits for no receipts: its clients ask for these themselves"
     elif values.get("direction", "out") == "in":
         yield "until", "a route that sends nothing keeps nothing"
-    if values.get("outgoing") or any(map(_selects, values.get("shape") or ())):
-        yield "until", "the route leaves messages out by conditions or rules: these would go as if they were lost"
+    yield from errors_in_selection(values)
     if values.get("statement_interval_s", STATEMENT_INTERVAL_S) == 0:
         yield "statement_interval_s", 'a route with until = "receipt" makes statements: expected more than 0'
-    if values.get("receipt_key") and (problem := problem_with_key(values["receipt_key"])):
-        yield "receipt_key", problem
     for one in values.get("subscribe") or ():
         if _overlap(RECEIPTS, one) and one not in ("#", "hf/#", RECEIPTS):
             yield "subscribe", f"{one!r} matches some receipts: name {RECEIPTS!r} as a whole"
-
-
-def _selects(rule: ShapeConfig | dict[str, Any]) -> bool:
-    get = rule.get if isinstance(rule, dict) else partial(getattr, rule)
-    return any(get(key) is not None for key in ("where", "every", "dead_band"))
 
 
 def _errors_in_unused(values: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,7 @@
 """The ``[[route]]`` tables of routes to foreign systems: with `kind` "nats", "amqp" or "sparkplug"."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -8,6 +9,7 @@ import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, NonEmpty, errors_in_filter
 from host.server import parse_server
+from uplink.config.keeping import errors_in_keys, errors_in_selection, keep_settings
 from uplink.config.queue import STATEMENT_INTERVAL_S, QueueSettings
 from uplink.config.tls import RouteTlsConfig
 from uplink.foreign import names
@@ -233,6 +235,23 @@ class ImportingConfig(ForeignConfig, frozen=True, kw_only=True):
     """Which headers become properties here: `"none"`, `"type"` (only the header with the content type) or `"all"`. The
     identity always comes. EMS: `import_ss_headers`."""
 
+    until: Literal["acknowledgement", "receipt"] = "acknowledgement"
+    """Until when the gateway keeps a message, as for other routes. The [receipts](receipts.md) come another way
+    ([how](../how-to/until-the-table.md#routes-to-nats-and-rabbitmq))."""
+
+    keep_max_bytes: Count | None = None
+    """The most bytes of what is kept for its receipt, as for other routes."""
+
+    keep_max_age_s: Count | None = None
+    """The longest time in seconds for which a message is kept for its receipt, as for other routes."""
+
+    resend_after_s: Count | None = None
+    """How much later than a message another one has to come that shows that the first was passed over, as for other
+    routes."""
+
+    receipt_key: NonEmpty | None = None
+    """The public key of the receipts, as for other routes."""
+
     @property
     def names(self) -> Names:
         """What translates the route's names."""
@@ -247,6 +266,19 @@ class ImportingConfig(ForeignConfig, frozen=True, kw_only=True):
     def wanted(self) -> list[tuple[str, int]]:
         """The topic filters of what the route imports, each with the QoS that its messages have here."""
         raise NotImplementedError
+
+    def queue_settings(self, gateway: str) -> QueueSettings:
+        """Returns what the route's queue goes by. Receipts come another way, and the gateway retains them."""
+        return replace(super().queue_settings(gateway), keep=keep_settings(self, hears_receipts=False))
+
+    @classmethod
+    def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+        yield from super().errors_in(values)
+        yield from errors_in_keys(values)
+        if values.get("until", "acknowledgement") == "receipt":
+            yield from errors_in_selection(values)
+            if values.get("filters") == ():
+                yield "until", "a route that exports nothing keeps nothing"
 
 
 class NatsConfig(ImportingConfig, tag_field="kind", tag="nats", frozen=True, kw_only=True):

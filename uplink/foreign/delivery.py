@@ -5,6 +5,7 @@ is handed back to the cursor, and goes again over the next one, in order and wit
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from uplink.foreign.config import ForeignConfig
 from uplink.foreign.form import Form
 from uplink.foreign.names import NoName
 from uplink.foreign.transport import Answer, CannotCarry, Transport, Verdict
+from uplink.queue.keeping import Keeping
 from uplink.queue.route_queue import RouteQueue
 from uplink.queue.standing import Standing
 from uplink.refusals import TooManyRefused
@@ -23,6 +25,7 @@ from uplink.shape import CannotShape
 from wire.backoff import Backoff
 
 FETCH_MOST = 128
+AGAIN_PART = 4  # of the messages that may be in flight, a fourth at most was passed over by the tables
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +100,23 @@ class Export:
 
     async def _send_again(self, one: Refused, message: Message) -> None:
         await self._send_beside(one.position, message, partial(self._note_resent, one))
+
+    async def send_passed_over(self, keeping: Keeping) -> None:
+        """Sends what the tables have passed over again, for ever. Raises TransportDown, sqlite3.Error."""
+        most = max(1, self._config.inflight_window // AGAIN_PART)
+        while True:
+            async with contextlib.aclosing(keeping.passed_over()) as found:
+                async for position, message in found:
+                    while len(self._beside) >= most:
+                        await self._transport.flush()
+                        self._room.clear()
+                        await self._room.wait()
+                    await self._wait_for_room()
+                    if position not in self._beside and not 0 < message.expires_ms <= time.time() * 1000:
+                        self._state.unproven_sent += 1
+                        await self._send_beside(position, message, _ignore)
+            await self._transport.flush()
+            await keeping.is_due.wait()
 
     def stop(self) -> None:
         """The connection has ended: what is not answered goes over the next one."""
@@ -249,3 +269,7 @@ class Export:
         left.discard(position)
         if not left:
             self._queue.outgoing.complete([identifier])
+
+
+def _ignore(_: Answer) -> None:
+    """Only a receipt says that a message has arrived which goes again."""

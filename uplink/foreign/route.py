@@ -92,6 +92,8 @@ class ForeignRoute:
             self._connections.problem = ""
             works = [export.run(), export.resend(), self._tell(transport)]
             imports = self._imports(transport)
+            if queue.keeping is not None:
+                works.append(export.send_passed_over(queue.keeping))
             if imports is not None:
                 works.append(transport.receive(imports))
             try:

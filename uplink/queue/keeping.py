@@ -19,7 +19,7 @@ from time import monotonic, time
 from gateway.delivery import RetainedSearch, Wanted
 from gateway.routes import Message, RouteState, Signal
 from gateway.store import Kept, LaneCursor, LeftOut, MessageLog, Part
-from uplink.config.queue import KeepSettings
+from uplink.config.keeping import KeepSettings
 from uplink.config.receipt_key import ReceiptKey
 from uplink.queue.passage import Mark, Passage, Witness
 from uplink.queue.settled import SettledMessages
@@ -91,6 +91,7 @@ class Keeping:
         self._measured_s = 0.0
         self._has_news = True  # since the last walk
         self._is_loaded = False
+        self._newest = b""  # the receipt for all that was landed, as the gateway retains it
         self.kept: Kept = log.kept.begin(consumer, self.acknowledged)
         self.kept.claims = self
 
@@ -142,7 +143,7 @@ class Keeping:
             await asyncio.sleep(LOOK_S)
 
     async def _load(self) -> None:
-        """Hears the receipts that came before this start: the gateway retains them. Raises sqlite3.Error."""
+        """Hears the receipts that the gateway retains. Raises sqlite3.Error."""
         search = RetainedSearch(self._log, "")
         async for found in search.find([Wanted(RECEIPT_TOPICS + "#", 1, self._log.head)]):
             topics = [one.topic for one in found.owed]
@@ -153,9 +154,20 @@ class Keeping:
                         self.hear(topic, one[1].payload)
                 topics = [topic for topic in topics if topic not in read]
 
+    async def _has_newer(self) -> bool:
+        """Whether the gateway retains receipts of another run of the job, for a route that hears none itself.
+
+        The one for all that was landed comes last. Raises sqlite3.Error.
+        """
+        if self.settings.hears_receipts:
+            return False
+        found = (await self._log.reader.read_retained([LANDED_TOPIC])).get(LANDED_TOPIC)
+        before, self._newest = self._newest, found[1].payload if found else b""
+        return self._newest != before
+
     async def look(self) -> None:
         """Moves on past what is settled, and finds what has to go again. Raises sqlite3.Error."""
-        if not self._is_loaded:
+        if not self._is_loaded or await self._has_newer():
             await self._load()
             self._is_loaded = True
         now_s = monotonic()

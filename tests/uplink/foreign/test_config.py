@@ -4,12 +4,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from host.errors import ConfigError
 from tests.house.repository import ROOT
 from tools.cli.gateway.config import read_configuration
+from uplink.foreign.config import NatsConfig
 
 PAGES = ("docs/how-to/nats.md", "docs/how-to/rabbitmq.md")
 EXAMPLES = [one for page in PAGES for one in re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)]
@@ -102,3 +104,19 @@ def test_a_gateway_without_such_a_route_does_not_load_their_libraries() -> None:
     program = "import sys, tools.cli.gateway.process; print(sorted({'nats', 'proton', 'nkeys'} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("keys", "key", "problem"),
+    [
+        ({"until": "receipt", "filters": (), "incoming": [{"topic": "a"}]}, "until", "exports nothing"),
+        ({"until": "receipt", "shape": [{"filter": "#", "every": 2}]}, "until", "leaves messages out"),
+        ({"until": "receipt", "receipt_key": "00"}, "receipt_key", "64 hexadecimal digits"),
+        ({"keep_max_bytes": 1000}, "keep_max_bytes", 'it needs until = "receipt"'),
+    ],
+)
+def test_a_route_that_cannot_wait_for_receipts_as_configured_says_why(
+    keys: dict[str, Any], key: str, problem: str
+) -> None:
+    values = {"name": "nats", **keys}
+    assert any(at == key and problem in why for at, why in NatsConfig.errors_in(values))
