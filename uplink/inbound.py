@@ -15,7 +15,7 @@ from gateway.delivery import Window
 from gateway.links import BadAnnouncement, BadLinkStates, Conditions
 from gateway.routes import Intake, PublishAnswers, PublishRules, Realtime, Services
 from gateway.store import AckOrder, qos2
-from uplink.config.route import RouteConfig
+from uplink.config.route import RECEIPTS, RouteConfig
 from uplink.connect.connector import Accepted
 from uplink.connect.notes import RouteNotes
 from uplink.connect.reading import Step
@@ -108,7 +108,9 @@ class Inbound:
         else:
             wanted = self._config.subscribed
             self._subscribed = dict.fromkeys(former)
-            self.requests.subscribe(wanted)
+            # No broker keeps all receipts for a session that is away, and all are retained.
+            self.requests.subscribe([one for one in wanted if one != RECEIPTS])
+            self.requests.subscribe([one for one in wanted if one == RECEIPTS], is_anew=True)
             self.requests.unsubscribe([one for one in former if one not in wanted])
             self.requests.flush()
         await self.requests.wait_for_answers()

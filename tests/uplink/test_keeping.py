@@ -14,7 +14,7 @@ from gateway.config.schema import StoreConfig
 from gateway.store import MessageLog
 from gateway.store.tables.drops import UNPROVEN
 from tests.gateway.store.support import messages_in, stored
-from tests.gateway.support import Client, connected, subscribed
+from tests.gateway.support import Client, connected, subscribed, tcp_port
 from tests.gateway.support import running as running_broker
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.inbound_support import route_of
@@ -365,6 +365,28 @@ async def test_a_new_receipt_counts_also_if_the_broker_does_not_say_that_it_is_r
         assert one.log.head == head, "it takes no number of this gateway"
         later = await subscribed(one.broker, "later", "hf/receipt/#")
         assert decode_receipt((await later.receive()).payload).batch == 1
+
+
+@pytest.mark.parametrize("subscribe", [(), ("#",)])
+async def test_a_receipt_that_came_while_the_route_was_away_is_heard_when_it_is_back(
+    subscribe: tuple[str, ...], tmp_path: Path
+) -> None:
+    """A broker keeps no message of QoS 0 for a session, nor more than its queue holds; it retains all receipts."""
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\nallow * publish hf/receipt/#\n")
+    payload = encode_receipt(Receipt("0000abcd", 1, [Settled(1, 9, [])]))
+    async with (
+        running_broker(tmp_path / "central", acl=str(rules)) as central,
+        running_broker(tmp_path / "edge") as edge,
+    ):
+        route = route_of(edge, tcp_port(central), until="receipt", subscribe=subscribe, statement_interval_s=600)
+        async with serving(route):
+            await until(lambda: route.queue.state.connected)
+        job = await connected(central, "job")
+        job.send(receipt_topic("x"), payload, qos=0, retain=True)
+        await job.publish("marker")
+        async with serving(route):
+            await until(lambda: route.queue.keeping is not None and route.queue.keeping.settled_up_to("x", 1, 1) == 9)
 
 
 async def test_a_receipt_that_does_not_count_is_not_handed_down(

@@ -286,8 +286,8 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     @property
     def subscribed(self) -> tuple[str, ...]:
         """The topic filters of the messages that the route receives, receipts among them where it waits for these."""
-        has_receipts = any(_overlap(RECEIPTS, one) for one in self.subscribe)
-        return self.subscribe if self.until != "receipt" or has_receipts else (*self.subscribe, RECEIPTS)
+        is_there = self.until != "receipt" or RECEIPTS in self.subscribe
+        return self.subscribe if is_there else (*self.subscribe, RECEIPTS)
 
     @property
     def keep(self) -> KeepSettings | None:
