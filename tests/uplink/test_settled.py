@@ -3,7 +3,7 @@
 import random
 
 from uplink.queue.settled import SAID_MOST, SettledMessages
-from wire.receipt import Receipt, Settled
+from wire.receipt import LandedUpTo, Receipt, Settled
 
 
 def receipt(batch: int, *epochs: Settled, tables: str = "00000001") -> Receipt:
@@ -52,7 +52,7 @@ def test_receipts_of_former_tables_settle_nothing_once_the_present_ones_are_know
     known.note("quiet", receipt(5, Settled(7, 9, [])))
     known.note("device", receipt(1, Settled(7, 3, []), tables="00000002"))
     assert (known.up_to("quiet", 7, 1), known.up_to("device", 7, 1)) == (9, 3)
-    known.tables = "00000002"
+    assert known.note_tables(LandedUpTo("00000002", 1, 0)) == ""
     assert (known.up_to("quiet", 7, 1), known.up_to("device", 7, 1)) == (0, 3)
 
 
@@ -65,3 +65,11 @@ def test_receipts_that_say_much_of_many_origins_take_bounded_memory_and_others_s
     assert known.note("origin-0", receipt(2, Settled(7, 10, []))) == "", "it takes the place of what was there"
     assert known.note("device", receipt(2, Settled(7, 10, []))) == ""
     assert (known.up_to("origin-0", 7, 1), known.up_to("device", 7, 1)) == (10, 10)
+
+
+def test_an_earlier_receipt_for_all_that_was_landed_says_nothing() -> None:
+    known = SettledMessages()
+    assert known.note_tables(LandedUpTo("00000001", 5, 500)) == ""
+    assert "batch 4" in known.note_tables(LandedUpTo("00000001", 4, 400))
+    assert known.note_tables(LandedUpTo("00000002", 1, 100)) == "", "tables that were made anew"
+    assert known.note_tables(LandedUpTo("00000002", 1, 200)) == "", "of the same batch: more is in by now"

@@ -115,10 +115,11 @@ class Keeping:
                 return problem
             if topic == LANDED_TOPIC:
                 landed = decode_landed(payload)
-                self._state.landed_ms, self._settled.tables, self._has_news = landed.landed_ms, landed.tables, True
-                return ""
-            origin, receipt = origin_of_topic(topic), decode_receipt(payload)
-            problem = self._problem_with(origin, receipt) or self._settled.note(origin, receipt)
+                if not (problem := self._settled.note_tables(landed)):
+                    self._state.landed_ms = landed.landed_ms
+            else:
+                origin, receipt = origin_of_topic(topic), decode_receipt(payload)
+                problem = self._problem_with(origin, receipt) or self._settled.note(origin, receipt)
         except ValueError as error:
             problem = str(error)
         self._has_news = self._has_news or not problem

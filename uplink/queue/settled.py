@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 
-from wire.receipt import Receipt, Settled
+from wire.receipt import LandedUpTo, Receipt, Settled
 
 SAID_MOST = 150_000
 """The most origins, epochs and runs that are known, together: some 50 MB. A receipt can have 90 epochs."""
@@ -21,6 +21,14 @@ class SettledMessages:
         self._receipts: dict[str, Receipt] = {}
         self._epochs: dict[tuple[str, int], Settled] = {}
         self._said = 0
+        self._batch = 0
+
+    def note_tables(self, landed: LandedUpTo) -> str:
+        """Takes the receipt for all that was landed; returns why it says nothing, "" if it counts."""
+        if landed.tables == self.tables and landed.batch < self._batch:
+            return f"it is of batch {landed.batch}, and one of batch {self._batch} came before"
+        self.tables, self._batch = landed.tables, landed.batch
+        return ""
 
     def note(self, origin: str, receipt: Receipt) -> str:
         """Takes a receipt; returns why it says nothing, "" if it counts."""
