@@ -1,8 +1,7 @@
 """The payload of Sparkplug B: its Protocol Buffers messages, and its data types.
 
-The messages are described here, by the field numbers of the Sparkplug specification 3.0, section 6.4, instead of in a
-compiled .proto file: a compiled file fits few versions of the library, and the published one has another licence.
-All fields of the specification are here, so that what is left over is content that no decoder would read.
+`host.sparkplug` describes the messages, with all fields of the specification, so that what is left over is content that
+no decoder would read.
 """
 
 import math
@@ -17,92 +16,36 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from cloud.transforms.record import PAYLOAD_MAX, RECORDS_MAX, Undecodable
 from cloud.transforms.sender.quality import of_code
+from host.sparkplug import BOOLEAN, BYTES, COMPRESSED, DOUBLE, MESSAGES, STRING
 
-COMPRESSED = "SPBV1.0_COMPRESSED"
-"""The `uuid` of a payload whose body is another payload, compressed."""
 INFLATED_FACTOR, INFLATED_SLACK = 32, 65_536
 """A compressed payload of n bytes may inflate to INFLATED_FACTOR · n + INFLATED_SLACK bytes, and to PAYLOAD_MAX."""
 
 _TYPES = {"uint32": 13, "uint64": 4, "float": 2, "double": 1, "bool": 8, "string": 9, "bytes": 12, "message": 11}
 _OPTIONAL, _REPEATED = 1, 3
-# Of each message: field name → (number, type or name of a message, whether it is repeated, whether it is in the value)
-_MESSAGES = {
-    "Payload": [
-        ("timestamp", 1, "uint64"),
-        ("metrics", 2, "*Metric"),
-        ("seq", 3, "uint64"),
-        ("uuid", 4, "string"),
-        ("body", 5, "bytes"),
-    ],
-    "Metric": [
-        ("name", 1, "string"),
-        ("alias", 2, "uint64"),
-        ("timestamp", 3, "uint64"),
-        ("datatype", 4, "uint32"),
-        ("is_historical", 5, "bool"),
-        ("is_transient", 6, "bool"),
-        ("is_null", 7, "bool"),
-        ("metadata", 8, "Ignored"),
-        ("properties", 9, "PropertySet"),
-        ("int_value", 10, "uint32"),
-        ("long_value", 11, "uint64"),
-        ("float_value", 12, "float"),
-        ("double_value", 13, "double"),
-        ("boolean_value", 14, "bool"),
-        ("string_value", 15, "string"),
-        ("bytes_value", 16, "bytes"),
-        ("dataset_value", 17, "DataSet"),
-        ("template_value", 18, "Template"),
-    ],
-    "Ignored": [],
-    "PropertySet": [("keys", 1, "*string"), ("values", 2, "*PropertyValue")],
-    "PropertyValue": [
-        ("type", 1, "uint32"),
-        ("is_null", 2, "bool"),
-        ("int_value", 3, "uint32"),
-        ("long_value", 4, "uint64"),
-        ("float_value", 5, "float"),
-        ("double_value", 6, "double"),
-        ("boolean_value", 7, "bool"),
-        ("string_value", 8, "string"),
-        ("set_value", 9, "Ignored"),
-        ("sets_value", 10, "Ignored"),
-    ],
-    "DataSet": [("num_columns", 1, "uint64"), ("columns", 2, "*string"), ("types", 3, "*uint32"), ("rows", 4, "*Row")],
-    "Row": [("elements", 1, "*Element")],
-    "Element": [
-        ("int_value", 1, "uint32"),
-        ("long_value", 2, "uint64"),
-        ("float_value", 3, "float"),
-        ("double_value", 4, "double"),
-        ("boolean_value", 5, "bool"),
-        ("string_value", 6, "string"),
-    ],
-    "Template": [
-        ("version", 1, "string"),
-        ("metrics", 2, "*Metric"),
-        ("parameters", 3, "*Ignored"),
-        ("template_ref", 4, "string"),
-        ("is_definition", 5, "bool"),
-    ],
-}
 _ONEOF = "value"
 _PACKAGE = "holdfast.sparkplug"
 
 _SIGNED_BITS = {1: 8, 2: 16, 3: 32, 4: 64}
 _PLAIN = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 18}
-_BOOLEAN, DATA_SET, TEMPLATE = 11, 16, 19
+DATA_SET, TEMPLATE = 16, 19
 # Arrays of numbers: data type → how `struct` writes an element
 _ARRAYS = dict(zip((*range(22, 32), 34), "bhiqBHIQfdQ", strict=True))
 _BOOLEAN_ARRAY, _STRING_ARRAY = 32, 33
-_BY_FIELD = {"float_value": 9, "double_value": 10, "boolean_value": 11, "string_value": 12, "bytes_value": 17}
+_BY_FIELD = {
+    "float_value": 9,
+    "double_value": DOUBLE,
+    "boolean_value": BOOLEAN,
+    "string_value": STRING,
+    "bytes_value": BYTES,
+}
 """The data types that a value's field tells. `int_value` and `long_value` may be signed or unsigned."""
 
 
 def _build_payload_class() -> Any:
     file = descriptor_pb2.FileDescriptorProto(name="sparkplug_payload", package=_PACKAGE, syntax="editions")
     file.edition = descriptor_pb2.EDITION_2023  # it tells 0 from a field that is not there, and refuses bad UTF-8
-    for name, fields in _MESSAGES.items():
+    for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         message.oneof_decl.add(name=_ONEOF)
         for field, number, kind in fields:
@@ -208,7 +151,7 @@ def values_of(metric: Any, datatype: int) -> Iterator[tuple[tuple[str, ...], obj
     elif field == "bytes_value" and (datatype in _ARRAYS or datatype in (_BOOLEAN_ARRAY, _STRING_ARRAY)):
         for place, item in enumerate(_items(content, datatype)):
             yield (str(place),), _finite(item)
-    elif datatype == _BOOLEAN and isinstance(content, int):
+    elif datatype == BOOLEAN and isinstance(content, int):
         yield (), content != 0
     elif datatype in _SIGNED_BITS and isinstance(content, int):
         yield (), _signed(content, _SIGNED_BITS[datatype])

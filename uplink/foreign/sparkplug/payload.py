@@ -1,17 +1,24 @@
 """Payloads of Sparkplug B: how an edge node writes its own, and whether one from a host asks for births.
 
-The messages are those of Protocol Buffers, by the field numbers of the Sparkplug specification 3.0, section 6.4. An
-edge node needs a few of them; the tests read what is written here with the library of Protocol Buffers.
+The messages are those of Protocol Buffers, by the field numbers of `host.sparkplug`. An edge node needs a few of them;
+the tests read what is written here with the library of Protocol Buffers.
 """
 
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from host.sparkplug import BOOLEAN, DOUBLE, INT64, MESSAGES, STRING
+
 REBIRTH = "Node Control/Rebirth"
-INT64, DOUBLE, BOOLEAN, STRING = 4, 10, 11, 12  # data types [section 6.4.16]
+EXACT_MAX = 2**53
+"""A Double has each integer up to this, and not each one beyond."""
 _VARINT, _FIXED64, _TEXT, _FIXED32 = 0, 1, 2, 5  # how a field is written [Protocol Buffers, "Encoding"]
 _NUMBER_BYTES_MAX = 10
+_BITS = 0xFFFF_FFFF_FFFF_FFFF
+_NUMBERS = {message: {name: number for name, number, _ in fields} for message, fields in MESSAGES.items()}
+_PAYLOAD, _METRIC = _NUMBERS["Payload"], _NUMBERS["Metric"]
+_SET, _PROPERTY = _NUMBERS["PropertySet"], _NUMBERS["PropertyValue"]
 
 Value = bool | int | float | str
 
@@ -28,18 +35,23 @@ class Metric(NamedTuple):
 
 
 def datatype_of(value: Value) -> int:
-    """Returns the data type of a reading's value: all numbers have one, as a device may send 21 and then 21.5."""
+    """Returns the data type of a reading's value: numbers have one, as a device may send 21 and then 21.5.
+
+    An integer that a Double would change has another one.
+    """
     if isinstance(value, bool):
         return BOOLEAN
+    if isinstance(value, int) and abs(value) > EXACT_MAX:
+        return INT64
     return STRING if isinstance(value, str) else DOUBLE
 
 
 def encode(now_ms: int, seq: int | None, metrics: Iterable[Metric]) -> bytes:
     """Returns a payload. `seq` is None in a death, which has none."""
-    parts = [_number(1, now_ms)]
-    parts += [_bytes(2, _metric(one)) for one in metrics]
+    parts = [_number(_PAYLOAD["timestamp"], now_ms)]
+    parts += [_bytes(_PAYLOAD["metrics"], _metric(one)) for one in metrics]
     if seq is not None:
-        parts.append(_number(3, seq))
+        parts.append(_number(_PAYLOAD["seq"], seq))
     return b"".join(parts)
 
 
@@ -49,26 +61,27 @@ def asks_for_births(payload: bytes) -> bool:
     It looks at each byte once.
     """
     for field, content in _fields(payload):
-        if field == 2 and isinstance(content, bytes):
+        if field == _PAYLOAD["metrics"] and isinstance(content, bytes):
             found = dict(_fields(content))
-            if found.get(1) == REBIRTH.encode() and found.get(14) == 1:
+            if found.get(_METRIC["name"]) == REBIRTH.encode() and found.get(_METRIC["boolean_value"]) == 1:
                 return True
     return False
 
 
 def _metric(one: Metric) -> bytes:
     parts = [
-        _bytes(1, one.name.encode(errors="replace")),
-        _number(3, max(0, one.measured_ms)),
-        _number(4, one.datatype),
+        _bytes(_METRIC["name"], one.name.encode(errors="replace")),
+        _number(_METRIC["timestamp"], max(0, one.measured_ms)),
+        _number(_METRIC["datatype"], one.datatype),
     ]
     if one.is_historical:
-        parts.append(_number(5, 1))
+        parts.append(_number(_METRIC["is_historical"], 1))
     if one.value is None:
-        parts.append(_number(7, 1))
+        parts.append(_number(_METRIC["is_null"], 1))
     if one.unit:
-        value = _number(1, STRING) + _bytes(8, one.unit.encode(errors="replace"))
-        parts.append(_bytes(9, _bytes(1, b"engUnit") + _bytes(2, value)))
+        value = _bytes(_PROPERTY["string_value"], one.unit.encode(errors="replace"))
+        unit = _bytes(_SET["keys"], b"engUnit") + _bytes(_SET["values"], _number(_PROPERTY["type"], STRING) + value)
+        parts.append(_bytes(_METRIC["properties"], unit))
     if one.value is not None:
         parts.append(_value(one.datatype, one.value))
     return b"".join(parts)
@@ -76,10 +89,12 @@ def _metric(one: Metric) -> bytes:
 
 def _value(datatype: int, value: Value) -> bytes:
     if datatype == BOOLEAN:
-        return _number(14, int(bool(value)))
+        return _number(_METRIC["boolean_value"], int(bool(value)))
     if datatype == STRING:
-        return _bytes(15, str(value).encode(errors="replace"))
-    return _number(11, int(value)) if datatype == INT64 else _key(13, _FIXED64) + struct.pack("<d", float(value))
+        return _bytes(_METRIC["string_value"], str(value).encode(errors="replace"))
+    if datatype == INT64:
+        return _number(_METRIC["long_value"], int(value) & _BITS)  # two's complement
+    return _key(_METRIC["double_value"], _FIXED64) + struct.pack("<d", float(value))
 
 
 def _key(field: int, form: int) -> bytes:
