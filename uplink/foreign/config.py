@@ -412,8 +412,9 @@ class SparkplugConfig(ForeignConfig, tag_field="kind", tag="sparkplug", frozen=T
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from super().errors_in(values)
         for key in ("group", "edge_node"):
-            if (value := values.get(key)) and set(value) & set("/+#"):
-                yield key, f"{value!r}, expected a name without '/', '+' and '#' [Sparkplug 3.0, section 4]"
+            if (value := values.get(key)) and (set(value) & set("/+#") or not value.isprintable()):
+                expected = "a name that can be shown, without '/', '+' and '#' [Sparkplug 3.0, section 4]"
+                yield key, f"{value!r}, expected {expected}"
         servers = []
         for url in values.get("servers", ()):
             try:

@@ -9,9 +9,9 @@ from uplink.foreign.transport import Login, Transport, TransportDown
 def form_for(config: ForeignConfig, gateway_name: str) -> Form:
     """Returns what makes the other system's parcels of messages, over all connections of a route."""
     if isinstance(config, SparkplugConfig):
-        from uplink.foreign.sparkplug.edge_node import EdgeNode  # few gateways need it, and it takes memory
+        from uplink.foreign.sparkplug.edge_node import EdgeNode, escaped  # few gateways need it, and it takes memory
 
-        return EdgeNode(config.group, config.edge_node or gateway_name, 1000 * config.silent_s)
+        return EdgeNode(config.group, config.edge_node or escaped(gateway_name), gateway_name, 1000 * config.silent_s)
     assert isinstance(config, ImportingConfig)
     return HeaderForm(
         config.names,

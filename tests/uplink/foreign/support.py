@@ -83,10 +83,12 @@ async def connected(server: NatsServer, **keys: Any) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def routed(folder: Path, config: ForeignConfig, **settings: Any) -> AsyncIterator[tuple[Broker, ForeignRoute]]:
-    """A gateway with a route that runs."""
+async def routed(
+    folder: Path, config: ForeignConfig, *, gateway_name: str = "gateway-1", **settings: Any
+) -> AsyncIterator[tuple[Broker, ForeignRoute]]:
+    """A gateway with a route that runs, under the name that it knows of the gateway."""
     async with running_broker(folder, **settings) as broker:
-        route = ForeignRoute(config, "gateway-1", broker.log, services=broker.services)
+        route = ForeignRoute(config, gateway_name, broker.log, services=broker.services)
         async with serving(route):
             yield broker, route
 

@@ -13,7 +13,7 @@ from tests.house.repository import ROOT
 from tools.cli.gateway.config import read_configuration
 from uplink.foreign.config import NatsConfig
 
-PAGES = ("docs/how-to/nats.md", "docs/how-to/rabbitmq.md")
+PAGES = ("docs/how-to/nats.md", "docs/how-to/rabbitmq.md", "docs/how-to/sparkplug.md")
 EXAMPLES = [one for page in PAGES for one in re.findall(r"```toml\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)]
 EMS = (
     *("server_names", "username", "password", "project", "delivery_mode", "lb_mode", "override_lb_mode"),
@@ -22,6 +22,7 @@ EMS = (
 )
 NATS = '[[route]]\nkind = "nats"\nname = "n"\n'
 AMQP = '[[route]]\nkind = "amqp"\nname = "a"\naddress = "/queue/q"\n'
+SPARKPLUG = '[[route]]\nkind = "sparkplug"\nname = "s"\n'
 
 
 def read(folder: Path, text: str) -> str:
@@ -80,6 +81,8 @@ def test_a_gateway_starts_with_the_example(tmp_path: Path, text: str) -> None:
             "two sources",
         ),
         ('[[route]]\nkind = "amqp"\nname = "a"\n', "address", "missing"),
+        (f'{SPARKPLUG}group = "a/b"', "group", "without '/', '+' and '#'"),
+        (f'{SPARKPLUG}group = "g"\nedge_node = "a\\u0000b"', "edge_node", "a name that can be shown"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_key(tmp_path: Path, text: str, key: str, why: str) -> None:

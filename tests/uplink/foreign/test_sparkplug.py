@@ -5,7 +5,7 @@ Payloads are read with the library of Protocol Buffers, by the fields of the spe
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.broker import Broker
 from gateway.connectors.reading import Reading
 from gateway.connectors.senml import encode as senml
 from gateway.message import Message
 from tests.gateway.support import Client, connected, joined, until
+from tests.uplink.foreign.sparkplug_reader import metrics_in
 from tests.uplink.foreign.support import FAST, drained, routed
+from tests.uplink.support import of_3_1_1
 from tools.lab.testing.mosquitto import Mosquitto, MosquittoUnavailable
+from tools.lab.testing.network_link import NetworkLink
 from uplink.foreign.config import SparkplugConfig
+from uplink.foreign.route import ForeignRoute
+from uplink.foreign.sparkplug import connection
 from uplink.foreign.sparkplug import edge_node as module
 from uplink.foreign.sparkplug.edge_node import EdgeNode, Publish
 from uplink.foreign.sparkplug.payload import Metric, asks_for_births, datatype_of, encode
@@ -35,7 +41,7 @@ HOSTILE = "a/b+c#%\u202e{{x}}"
 
 
 def node(silent_ms: int = 3_600_000) -> EdgeNode:
-    made = EdgeNode("site", "gw", silent_ms)
+    made = EdgeNode("site", "gw", "gateway-1", silent_ms)
     made.next_death(NOW_MS)
     made.birth(NOW_MS)
     return made
@@ -76,8 +82,56 @@ def test_a_metric_whose_type_changes_is_born_anew() -> None:
     assert (kind, birth.metrics[0].datatype, values(birth)) == ("DBIRTH", 12, {"t/t": "warm"})
 
 
+def test_a_type_that_changes_all_the_time_costs_few_births_and_loses_no_value() -> None:
+    edge = node()
+    found = [data(edge, one) for one in (b"1.5", b'"on"', b"true") * 30]
+    assert sum(kind == "DBIRTH" for one in found for kind, _ in one) <= module.TYPE_CHANGES_MAX + 2
+    assert [values(one[-1][1])["t"] for one in found[-3:]] == ["1.5", "on", "True"]
+
+
+@pytest.mark.parametrize("number", [2**53, -(2**53) - 1, 2**63 - 1, -(2**63) + 1])
+def test_an_integer_arrives_as_it_is(number: int) -> None:
+    edge = node()
+    (_, _), (_, then) = data(edge, b"%d" % number)
+    ((_, after),) = data(edge, b"%d" % (number // abs(number) * 2**53))
+    read_back = values(then)["t"]
+    assert read_back in (number, number + 2**64)  # two's complement
+    assert after.metrics[0].datatype == then.metrics[0].datatype == (10 if number == 2**53 else 4)
+
+
+def test_long_names_that_differ_stay_different() -> None:
+    edge = node()
+    for end in "ab":
+        assert [kind for kind, _ in data(edge, b"1", device="x" * 300 + end)] == ["DBIRTH", "DDATA"]
+    names = [msgspec.json.encode({"y" * 300 + end: 1}) for end in "ab"]
+    assert [kind for one in names for kind, _ in data(edge, one)] == ["DBIRTH", "DDATA"] * 2
+
+
+def test_devices_behind_another_gateway_are_devices_of_their_own() -> None:
+    edge = node()
+    topics = []
+    for origin in ("pump", "fan"):
+        message = Message(
+            "t", b"1", publisher="link", origin=origin, epoch=1, seq=1, received_by="gateway-2", received_ms=NOW_MS
+        )
+        topics += [one.topic for one in edge.data(edge.parcel(message, "hop"), NOW_MS)]
+    assert topics[::2] == ["spBv1.0/site/DBIRTH/gw/pump", "spBv1.0/site/DBIRTH/gw/fan"]
+
+
+def test_a_reader_with_descriptors_of_its_own_reads_the_same() -> None:
+    metrics = [Metric("a", 10, 1.5, NOW_MS, unit="Cel"), Metric("b", 4, -7, NOW_MS, is_historical=True)]
+    metrics += [Metric("c", 11, True, NOW_MS), Metric("d", 12, "x", NOW_MS), Metric("e", 10, None, NOW_MS)]
+    assert metrics_in(encode(NOW_MS, 3, metrics)) == [
+        ("a", 10, 1.5, False),
+        ("b", 4, -7, True),
+        ("c", 11, True, False),
+        ("d", 12, "x", False),
+        ("e", 10, None, False),
+    ]
+
+
 def test_seq_counts_from_the_birth_of_the_node_and_begins_again_behind_255() -> None:
-    edge = EdgeNode("site", "gw", 1000)
+    edge = EdgeNode("site", "gw", "gateway-1", 1000)
     edge.next_death(NOW_MS)
     found = [read(edge.birth(NOW_MS))[1].seq]
     for _ in range(300):
@@ -86,7 +140,7 @@ def test_seq_counts_from_the_birth_of_the_node_and_begins_again_behind_255() -> 
 
 
 def test_the_death_has_the_number_of_its_birth_and_each_connection_the_next() -> None:
-    edge = EdgeNode("site", "gw", 1000)
+    edge = EdgeNode("site", "gw", "gateway-1", 1000)
     numbers = []
     for _ in range(3):
         death = read(edge.next_death(NOW_MS))[1]
@@ -192,6 +246,11 @@ def config(port: int, **keys: Any) -> SparkplugConfig:
     return msgspec.convert({**usual, **keys}, SparkplugConfig)
 
 
+def gateway_with(folder: Path, port: int) -> AbstractAsyncContextManager[tuple[Broker, ForeignRoute]]:
+    """A gateway with a route that runs."""
+    return routed(folder, config(port), gateway_name="test-gateway")
+
+
 async def host_of(broker: Mosquitto) -> Client:
     return await joined(broker.port, "host", "spBv1.0/#")
 
@@ -203,7 +262,7 @@ async def kinds(host: Client, count: int) -> list[tuple[str, Any]]:
 async def test_a_host_gets_births_data_and_at_the_end_the_death(tmp_path: Path) -> None:
     with mosquitto(tmp_path / "hosts") as broker:
         host = await host_of(broker)
-        async with routed(tmp_path / "gateway", config(broker.port)) as (gateway, route):
+        async with gateway_with(tmp_path / "gateway", broker.port) as (gateway, route):
             device = await connected(gateway, "roof")
             (kind, birth) = (await kinds(host, 1))[0]
             assert (kind, birth.seq) == ("NBIRTH", 0)
@@ -222,7 +281,7 @@ async def test_a_host_gets_births_data_and_at_the_end_the_death(tmp_path: Path) 
 async def test_a_host_that_asks_gets_all_births_again(tmp_path: Path) -> None:
     with mosquitto(tmp_path / "hosts") as broker:
         host = await host_of(broker)
-        async with routed(tmp_path / "gateway", config(broker.port)) as (gateway, _):
+        async with gateway_with(tmp_path / "gateway", broker.port) as (gateway, _):
             for name in ("roof", "cellar"):
                 await (await connected(gateway, name)).publish("site/t", b"1")
             await kinds(host, 5)
@@ -234,31 +293,86 @@ async def test_a_host_that_asks_gets_all_births_again(tmp_path: Path) -> None:
             assert [values(one) for _, one in found[1:]] == [{"site/t": 1.0}] * 2
 
 
-async def test_what_waited_while_the_broker_was_away_comes_behind_births_as_history(tmp_path: Path) -> None:
+async def test_known_devices_are_born_with_each_connection(tmp_path: Path) -> None:
+    """A device that sends once an hour would be dead to hosts until then."""
     with mosquitto(tmp_path / "hosts") as broker:
-        async with routed(tmp_path / "gateway", config(broker.port)) as (gateway, route):
+        host = await host_of(broker)
+        async with gateway_with(tmp_path / "gateway", broker.port) as (gateway, route):
+            await (await connected(gateway, "roof")).publish("site/t", b"1")
+            await drained(route)
+            found = await kinds(host, 3)
+            thief = await Client("test-gateway-nats").connect(broker.port)  # a broker lets no two use one identifier
+            again = await kinds(host, 3)
+            thief.cut()
+        assert [kind for kind, _ in found] == ["NBIRTH", "DBIRTH", "DDATA"]
+        assert [kind for kind, _ in again] == ["NDEATH", "NBIRTH", "DBIRTH"]
+
+
+async def test_a_host_that_asks_while_births_go_gets_them_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "REBIRTH_S", 0.2)
+    with mosquitto(tmp_path / "hosts") as broker:
+        host = await host_of(broker)
+        async with gateway_with(tmp_path / "gateway", broker.port) as (gateway, _):
+            await (await connected(gateway, "roof")).publish("site/t", b"1")
+            await kinds(host, 3)
+            for _ in range(2):  # the second one comes before the next births may go
+                host.send("spBv1.0/site/NCMD/gw", command("Node Control/Rebirth", True), qos=0)
+                births = [await host.receive() for _ in range(3)]
+                assert sorted(one.topic.split("/")[2] for one in births) == ["DBIRTH", "NBIRTH", "NCMD"]
+
+
+async def test_a_retained_command_is_not_carried_out(tmp_path: Path) -> None:
+    with mosquitto(tmp_path / "hosts") as broker:
+        host = await host_of(broker)
+        other = await Client("other").connect(broker.port)
+        await other.publish("spBv1.0/site/NCMD/gw", command("Node Control/Rebirth", True), retain=True)
+        assert (await host.receive()).topic == "spBv1.0/site/NCMD/gw"
+        async with gateway_with(tmp_path / "gateway", broker.port) as (gateway, route):
+            device = await connected(gateway, "roof")
+            for number in range(3):
+                await device.publish("site/t", b"%d" % number)
+                await drained(route)  # each time the route has subscribed again
+            assert [kind for kind, _ in await kinds(host, 5)] == ["NBIRTH", "DBIRTH", *["DDATA"] * 3]
+
+
+async def test_a_broker_that_speaks_mqtt_3_1_1_only_will_do(tmp_path: Path) -> None:
+    with mosquitto(tmp_path / "hosts") as broker:
+        host = await host_of(broker)
+        async with of_3_1_1(broker.port) as port, gateway_with(tmp_path / "gateway", port):
+            assert [kind for kind, _ in await kinds(host, 1)] == ["NBIRTH"]
+
+
+async def test_a_gateway_whose_name_has_levels_is_one_node(tmp_path: Path) -> None:
+    with mosquitto(tmp_path / "hosts") as broker:
+        host = await host_of(broker)
+        async with routed(tmp_path / "gateway", config(broker.port, edge_node=None), gateway_name="site/1"):
+            assert (await host.receive()).topic == "spBv1.0/site/NBIRTH/site%2F1"
+
+
+async def test_what_waited_while_the_link_was_cut_comes_behind_births_as_history(tmp_path: Path) -> None:
+    with mosquitto(tmp_path / "hosts") as broker:
+        host, link = await host_of(broker), NetworkLink("127.0.0.1", broker.port)
+        async with gateway_with(tmp_path / "gateway", await link.open()) as (gateway, route):
             device = await connected(gateway, "roof")
             await device.publish("site/t", b"1")
+            assert [kind for kind, _ in await kinds(host, 3)] == ["NBIRTH", "DBIRTH", "DDATA"]
             await drained(route)
-            await broker.down()
-            await until(lambda: not route.queue.state.connected, "the route has noticed")
+            await link.cut()
+            assert [kind for kind, _ in await kinds(host, 1)] == ["NDEATH"]
             for number in range(2, 5):
                 await device.publish("site/t", b"%d" % number)
-            earliest_ms = int(time.time() * 1000)
-            host = None
-            while host is None:  # it has to be there before the edge node is
-                broker.start()
-                host = await host_of(broker)
-                if route.queue.state.connected:
-                    host.cut()
-                    await broker.down()
-                    host = None
+            accepted_ms = int(time.time() * 1000)
+            await until(lambda: time.time() * 1000 > accepted_ms + 1, "a later millisecond")
+            await link.open()
             found = await kinds(host, 5)
-            assert [kind for kind, _ in found] == ["NBIRTH", "DBIRTH", *["DDATA"] * 3]
-            assert values(found[1][1]) == {"site/t": 1.0}
-            assert [values(one)["site/t"] for _, one in found[2:]] == [2.0, 3.0, 4.0]
-            assert all(one.metrics[0].is_historical for _, one in found[2:])
-            assert all(one.metrics[0].timestamp <= earliest_ms for _, one in found[2:])
+            await link.cut()
+        assert [kind for kind, _ in found] == ["NBIRTH", "DBIRTH", *["DDATA"] * 3]
+        assert values(found[1][1]) == {"site/t": 1.0}
+        assert [values(one)["site/t"] for _, one in found[2:]] == [2.0, 3.0, 4.0]
+        assert all(one.metrics[0].is_historical for _, one in found[2:])
+        assert all(one.metrics[0].timestamp <= accepted_ms for _, one in found[2:])
 
 
 async def test_a_broker_that_refuses_the_login_is_told_of(tmp_path: Path) -> None:
@@ -266,6 +380,6 @@ async def test_a_broker_that_refuses_the_login_is_told_of(tmp_path: Path) -> Non
         (tmp_path / "hosts/mosquitto.conf").write_text(f"listener {broker.port} 127.0.0.1\nallow_anonymous false\n")
         await broker.down()
         broker.start()
-        async with routed(tmp_path / "gateway", config(broker.port)) as (_, route):
+        async with gateway_with(tmp_path / "gateway", broker.port) as (_, route):
             await until(lambda: route.queue.state.login_refused, "the refusal is told")
             assert "not authorized" in route.queue.state.login_refused.lower()

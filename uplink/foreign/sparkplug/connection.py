@@ -76,6 +76,7 @@ class Sparkplug:
         self._sent: deque[Answered] = deque()  # the oldest first
         self._asked: deque[_Asked] = deque()
         self._wants_births = asyncio.Event()
+        self._order = asyncio.Lock()  # between births and data
         self._connack: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._works: list[asyncio.Task[None]] = []
 
@@ -94,8 +95,10 @@ class Sparkplug:
             raise (NotLetIn if refused == len(faults) else TransportDown)("; ".join(faults))
         self._remote.ended.add_done_callback(self._note_end)
         self._ask()
-        self._publish(self._node.birth(_now_ms()))
-        self._remote.flush()
+        try:
+            await self._send_births()
+        except (OSError, LocalProtocolError) as error:
+            raise TransportDown(str(error)) from None
         self._works = [asyncio.ensure_future(work) for work in (self._tick(), self._bear())]
 
     async def _open(self, server: Server) -> None:
@@ -108,6 +111,7 @@ class Sparkplug:
             password=self._password,
             will=Will(death.topic, death.payload, qos=1),
             properties={MAXIMUM_PACKET_SIZE_PROPERTY: MAXIMUM_PACKET_SIZE},
+            protocol_level=packets.MQTT_3_1_1,  # each broker of Sparkplug has it, and not each has MQTT 5
         )
         self._client = BulkClientConnection(connect)
         self._remote = remote = Remote(self._client, self._handle, ())
@@ -136,7 +140,8 @@ class Sparkplug:
     async def send(self, parcel: Parcel, answered: Answered) -> None:
         """Publishes what a message becomes. Raises CannotCarry, TransportDown."""
         try:
-            self._publish_all(self._node.data(parcel, _now_ms()))
+            async with self._order:
+                self._publish_all(self._node.data(parcel, _now_ms()))
         except LocalProtocolError as error:
             if self._remote.ended.done():
                 raise TransportDown(self._remote.ended.result()) from None
@@ -201,30 +206,44 @@ class Sparkplug:
         if publish.packet_identifier is not None:
             self._client.puback(publish.packet_identifier)
         with contextlib.suppress(ValueError):  # a host that writes no payload wants nothing that is known here
-            if publish.topic == self._node.commands and asks_for_births(publish.payload):
+            # Each SUBSCRIBE brings a retained one again, which is no command of now.
+            if publish.topic == self._node.commands and not publish.retain and asks_for_births(publish.payload):
                 self._wants_births.set()
 
     async def _bear(self) -> None:
         """Publishes all births whenever a host asks for them, for ever."""
+        with contextlib.suppress(OSError, LocalProtocolError):  # the connection has ended, and tells why itself
+            while True:
+                await self._wants_births.wait()
+                self._wants_births.clear()  # a host that asks from now on may have missed one of them
+                await self._send_births()
+                await asyncio.sleep(REBIRTH_S)
+
+    async def _send_births(self) -> None:
+        """Publishes the births of the node and of all devices, and no data meanwhile [payloads-ddata-order].
+
+        Raises OSError, LocalProtocolError.
+        """
         slice_ = Slice()
-        while True:
-            await self._wants_births.wait()
+        async with self._order:
             self._publish(self._node.birth(_now_ms()))
+            self._remote.flush()
             for one in self._node.births(_now_ms()):
                 self._publish(one)
                 self._remote.flush()
                 if slice_.is_over:
                     await slice_.give_way()
                 await self._remote.drain()
-            await asyncio.sleep(REBIRTH_S)
-            self._wants_births.clear()
 
     async def _tick(self) -> None:
         """Tells which devices are silent, and ends a connection whose broker does not answer, for ever."""
         while True:
             await asyncio.sleep(TICK_S)
-            self._publish_all(self._node.deaths(_now_ms()))
-            self._remote.flush()
+            if self._remote.ended.done():
+                return
+            if not self._order.locked():
+                self._publish_all(self._node.deaths(_now_ms()))
+                self._remote.flush()
             if self._asked and time.monotonic() - self._asked[0].at_s > self._config.retry_interval_s:
                 self._remote.close(f"no answer in {self._config.retry_interval_s} s")
 

@@ -7,18 +7,22 @@ The specification is Sparkplug 3.0. A device has its birth (DBIRTH) behind that 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import NamedTuple
 
 from gateway.routes import Message
 from host.readings import Measured, measured_in
+from host.sparkplug import BOOLEAN, INT64, STRING
 from uplink.foreign.headers import identity_of
-from uplink.foreign.sparkplug.payload import BOOLEAN, INT64, REBIRTH, Metric, datatype_of, encode
+from uplink.foreign.sparkplug.payload import REBIRTH, Metric, Value, datatype_of, encode
 from uplink.foreign.transport import Parcel
 
 DEVICES_MAX = 1_000
 METRICS_MAX = 64  # of a device
 LATE_MS = 60_000
 NAME_CHARACTERS_MAX = 256  # of a device's name, and of a metric's
+TYPE_CHANGES_MAX = 16  # of a device's metrics, each of which costs a birth; then one that changes is a text for good
+_HASH_DIGITS = 32
 _SEQ_COUNT = 256
 _RESERVED = "%/+#"  # the last three mean something in topics, and the first begins an escape
 
@@ -35,6 +39,7 @@ class _Device:
     metrics: dict[str, Metric] = field(default_factory=dict)  # what is newest of each
     heard_ms: int = 0
     is_born: bool = False
+    type_changes: int = 0
 
 
 class EdgeNode:
@@ -43,13 +48,15 @@ class EdgeNode:
     Args:
         group: the Group ID.
         name: the Edge Node ID.
+        gateway_name: the gateway's name.
         silent_ms: after how long without a message a device is told to be dead.
     """
 
-    def __init__(self, group: str, name: str, silent_ms: int) -> None:
+    def __init__(self, group: str, name: str, gateway_name: str, silent_ms: int) -> None:
         self.commands = f"spBv1.0/{group}/NCMD/{name}"
         self._group = group
         self._name = name
+        self._gateway_name = gateway_name
         self._silent_ms = silent_ms
         self._devices: dict[str, _Device] = {}  # the one that has been silent longest is the first
         self._bd_seq = -1
@@ -58,7 +65,9 @@ class EdgeNode:
 
     def parcel(self, message: Message, _hop: str) -> Parcel:
         """Returns a message as `data` takes it."""
-        headers = {"publisher": message.publisher, "accepted": str(message.received_ms)}
+        is_ours = message.received_by in ("", self._gateway_name)
+        device = message.publisher if is_ours else message.origin  # it came over a link, from many devices
+        headers = {"device": device, "accepted": str(message.received_ms)}
         return Parcel(message.topic, headers, message.payload, identity_of(message))
 
     def next_death(self, now_ms: int) -> Publish:
@@ -100,7 +109,7 @@ class EdgeNode:
         """Yields what a message becomes: its values as data, and births before them. Nothing if it has no values."""
         accepted_ms = int(parcel.headers["accepted"])
         base, measured = measured_in(parcel.payload, accepted_ms)
-        name = (parcel.headers["publisher"] or base.rstrip(":/") or self._name)[:NAME_CHARACTERS_MAX]
+        name = _cut(parcel.headers["device"] or base.rstrip(":/") or self._name)
         if not measured:
             return
         device = self._devices.pop(name, None)
@@ -119,10 +128,11 @@ class EdgeNode:
         self, device: _Device, topic: str, measured: list[Measured], accepted_ms: int, now_ms: int
     ) -> Iterator[Metric]:
         for one in measured:
-            name = "/".join(filter(None, (topic, one.name)))[:NAME_CHARACTERS_MAX]
-            datatype, known = datatype_of(one.value), device.metrics.get(name)
+            name = _cut("/".join(filter(None, (topic, one.name))))
+            known = device.metrics.get(name)
             if known is None and len(device.metrics) >= METRICS_MAX:
                 continue
+            datatype = _type_for(device, known, one.value)
             measured_ms = one.measured_ms if one.measured_ms <= now_ms + LATE_MS else accepted_ms
             newest_ms = known.measured_ms if known is not None and known.value is not None else 0
             is_historical = accepted_ms < self._began_ms or measured_ms < max(newest_ms, now_ms - LATE_MS)
@@ -147,14 +157,34 @@ class EdgeNode:
         return Publish(self._topic(kind, device), encode(now_ms, self._seq, metrics))
 
     def _topic(self, kind: str, device: str = "") -> str:
-        return "/".join(filter(None, ("spBv1.0", self._group, kind, self._name, _escaped(device))))
+        return "/".join(filter(None, ("spBv1.0", self._group, kind, self._name, escaped(device))))
 
     def _bd_seq_metric(self, now_ms: int) -> Metric:
         return Metric("bdSeq", INT64, self._bd_seq, now_ms)
 
 
-def _escaped(name: str) -> str:
-    """Returns a device's name as one level of a topic; what may not be there is escaped as in a URL."""
+def _type_for(device: _Device, known: Metric | None, value: Value) -> int:
+    """Returns the type in which a value goes, and counts it if the metric of the device has another one until now."""
+    datatype = datatype_of(value)
+    if known is None or known.datatype == datatype:
+        return datatype
+    if known.datatype == INT64 and isinstance(value, int) and not isinstance(value, bool):
+        return INT64
+    if device.type_changes >= TYPE_CHANGES_MAX:
+        return STRING
+    device.type_changes += 1
+    return datatype
+
+
+def _cut(name: str) -> str:
+    """Returns a name of at most NAME_CHARACTERS_MAX, whose end is a hash where it was longer."""
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    return name[: NAME_CHARACTERS_MAX - _HASH_DIGITS] + sha256(name.encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def escaped(name: str) -> str:
+    """Returns a name as one level of a topic; what may not be there is escaped as in a URL."""
     return "".join(
         one if one.isprintable() and one not in _RESERVED else "".join(f"%{octet:02X}" for octet in one.encode())
         for one in name
