@@ -3,6 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ class Site:
     def count(self, number: int) -> int:
         """How often the broker got a message."""
         return [payload for _, payload in self.sent()].count(b"%d" % number)
+
+    def has(self, number: int) -> bool:
+        """Whether the broker got a message."""
+        return self.count(number) > 0
 
     def statements(self) -> int:
         """How many statements the broker got."""
@@ -387,6 +392,43 @@ async def test_a_receipt_that_came_while_the_route_was_away_is_heard_when_it_is_
         await job.publish("marker")
         async with serving(route):
             await until(lambda: route.queue.keeping is not None and route.queue.keeping.settled_up_to("x", 1, 1) == 9)
+
+
+async def test_in_a_chain_each_gateway_keeps_what_the_tables_lack_and_the_receipts_come_down_to_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("uplink.queue.keeping.monotonic", clock)
+    rules = tmp_path / "rules"
+    rules.write_text("allow * publish,subscribe #\nallow * identify *\n")
+    keys: dict[str, Any] = {"until": "receipt", "subscribe": (), "direction": "out", "resend_after_s": 100}
+    async with (
+        scripted_broker() as central,
+        running_broker(tmp_path / "mid", acl=str(rules)) as mid,
+        running_broker(tmp_path / "edge") as edge,
+    ):
+        upper = route_of(mid, central.port, statement_interval_s=600, **keys)
+        lower = route_of(edge, tcp_port(mid), statement_interval_s=600, **keys)
+        async with serving(upper), serving(lower):
+            one = Site(central, edge, lower, await connected(edge, "device"), clock)
+            both = [route.queue.keeping for route in (upper, lower) if route.queue.keeping is not None]
+            await until(lambda: upper.queue.state.connected and lower.queue.state.connected)
+            for numbers, wait_s in (([1, 2, 3], 100), ([4], 20)):
+                await one.publish(numbers)
+                await until(partial(one.has, numbers[-1]))
+                for keeping in both:
+                    await keeping.look()
+                clock.now_s += wait_s
+                for keeping in both:
+                    await keeping.look()
+            await one.settle(2)
+            _, epoch = edge.log.routes.own
+            await until(lambda: all(keeping.settled_up_to(ORIGIN, epoch, 3) >= 3 for keeping in both))
+            for keeping in both:
+                await keeping.look()
+            assert [keeping.kept.position for keeping in both] == [1, 1]
+            await until(lambda: one.count(2) > 1)  # each may send it again: the tables count it once
+            assert [one.count(number) for number in (1, 3, 4)] == [1, 1, 1]
 
 
 async def test_a_receipt_that_does_not_count_is_not_handed_down(
