@@ -22,16 +22,21 @@ def open_flash(config, board):
         raise ConfigError(f"flash.path is {config.flash_path}, expected a file to read and write: {error}")
 
 
-def open_log(flash, board, on_full: str, watchdog) -> Log:
+def open_log(flash, board, config, watchdog) -> Log:
     """Mounts the log; formats the flash first, but only if nothing was ever stored on it. Raises StoreCorrupt."""
+    kind: type = Log
+    if config.keeps:
+        from flash_store.kept import KeepingLog
+
+        kind = KeepingLog
     watchdog.lengthen(MOUNT_MS)
     try:
-        return Log(flash, on_full)
+        return kind(flash, config.on_full)
     except StoreCorrupt:
         if not is_blank(flash):
             raise
         Log.format(flash, board.random_u32())
-        return Log(flash, on_full)
+        return kind(flash, config.on_full)
     finally:
         watchdog.shorten()
 
@@ -182,7 +187,13 @@ def make_session(device, make_port, on_message) -> Session:
     """Makes the session of a `device.device.Device`, whose other parts exist already; for `make_port` see `Brokers`."""
     config = device.config
     dropped = make_dropped_in_flight(device.log)
-    publisher = Publisher(
+    session: type = Session
+    sender: type = Publisher
+    if config.keeps:
+        from device.mqtt.receipts import KeepingPublisher, KeepingSession
+
+        session, sender = KeepingSession, KeepingPublisher
+    publisher = sender(
         device.log, config.client_id, device.clock, device.say, config.resends, dropped, device.qos0_queue
     )
     inbox = status = None
@@ -198,7 +209,7 @@ def make_session(device, make_port, on_message) -> Session:
         if device.field is None or not device.field.is_on_trial:
             raise
         raise OSError(f"the move cannot be tried: {error}")  # so the device restarts, and goes back
-    return Session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
+    return session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
 
 
 def _when_timed(device):

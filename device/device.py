@@ -47,7 +47,7 @@ class Device:
         self.field = assembly.make_field(config, board, self.uptime)
         journal = assembly.open_journal(config)
         self._flash = assembly.open_flash(config, board)
-        self.log = assembly.open_log(self._flash, board, config.on_full, self._watchdog)
+        self.log = assembly.open_log(self._flash, board, config, self._watchdog)
         memory.leave("flash_store.mount")
         self._keeps_name = assembly.settle_name(self.log, config, self.say)
         self._watchdog = assembly.begin_field(self, self._watchdog)

@@ -66,6 +66,11 @@ def publish(topic: str, payload: bytes, qos: int = 1) -> int:
     return _parts[1].publish(topic, payload, qos)
 
 
+def landed() -> int:
+    """Returns up to which number all messages are in the tables, or told as lost; 0 if no receipt has said so yet."""
+    return getattr(_parts[1].log, "landed", 0)
+
+
 def log(text: str) -> None:
     """Logs a line of text on the console, and over a serial link in the gateway's log; the latter may be lost."""
     _parts[1].say(text)

@@ -3,6 +3,7 @@
 Other folders import only from these modules; a board loads only what it uses.
 
     flash_store.log               Log: append, acknowledge, messages
+    flash_store.kept              KeepingLog: a Log whose acknowledged messages stay while there is room
     flash_store.incoming          Incoming: QoS 2 messages to the device, until they are released
     flash_store.errors            StoreError and those below it
     flash_store.gaps              reasons of gaps

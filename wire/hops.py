@@ -5,6 +5,9 @@ gateway stores no message again that has its own. In a CONNACK for a route it is
 """
 
 HOPS_PROPERTY = "hf-hops"
+STORE_PROPERTY = "hf-store"
+"""A property of a CONNACK: the epoch of the store, spelt like a hop. A client that finds another one than before knows
+that the gateway has lost its store, or has a copy of it."""
 
 
 def encode_hop(epoch: int) -> str:

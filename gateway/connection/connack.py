@@ -9,7 +9,7 @@ from gateway.connection.services import Services
 from gateway.network.link import LINK_PROPERTY
 from gateway.sessions.session import Session
 from wire.codec.connect import FOR_EVER_S
-from wire.hops import HOPS_PROPERTY
+from wire.hops import HOPS_PROPERTY, STORE_PROPERTY
 from wire.identity import KEEP, find_wishes
 from wire.properties import (
     ASSIGNED_CLIENT_IDENTIFIER,
@@ -47,7 +47,8 @@ def announced(
     if longest_s and not 0 < packet.keep_alive_s <= longest_s:
         properties[SERVER_KEEP_ALIVE] = longest_s
     if packet.properties.get(MAXIMUM_PACKET_SIZE, OFFER_FROM) >= OFFER_FROM:
-        properties[USER_PROPERTY] = [(TIME_PROPERTY, encode_time(int(time.time() * 1000)))]
+        now = encode_time(int(time.time() * 1000))
+        properties[USER_PROPERTY] = [(TIME_PROPERTY, now), (STORE_PROPERTY, services.log.hop)]
         if KEEP in find_wishes(packet.properties):  # a route
             properties[USER_PROPERTY].append((HOPS_PROPERTY, services.log.hop))
     if session is not None and session.link is not None:

@@ -141,6 +141,12 @@ class VirtualPort:
         self._broker.send(self._server, command)
         self._flush()
 
+    def tell(self, topic: str, payload: bytes) -> None:
+        """The broker sends a message of QoS 0 now."""
+        assert self._server is not None
+        self._server.publish(topic, payload, qos=0)
+        self._flush()
+
     def cut(self) -> None:
         """The line is gone, with all that was on it."""
         self.coming = [Down("cut")] if self._server is not None else []

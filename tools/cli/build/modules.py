@@ -69,6 +69,8 @@ def _unused(config: Config) -> set[str]:
         "device.boards.terminal": "uart" in kinds,
         "device.boards.uart": "uart" in kinds,
         "device.mqtt.scram": moves or any(port.is_scram for port in config.ports),
+        "device.mqtt.receipts": config.keeps,
+        "flash_store.kept": config.keeps,
         "device.mqtt.inbox": config.commands is not None,
         "device.mqtt.commands": config.commands is not None,
         "device.mqtt.session_probe": config.commands is not None,
