@@ -1,4 +1,4 @@
-"""A gateway tells which store it has, and what a device sends again counts once."""
+"""A gateway tells which store it has, and a new store takes what a device sends again."""
 
 from pathlib import Path
 
