@@ -19,6 +19,7 @@ from tools.cli.tables.receipts import Audience
 from tools.lab.torture.receipts.run import find_gaps
 from tools.lab.torture.receipts.site import ReceiptsSite
 from tools.lab.torture.strikes import allow
+from uplink.config.route import RESEND_AFTER_S
 
 DEADLINE_S = 120.0
 MANY, MANY_WITHIN_S, JOB_EVERY_S = 100_000, 600.0, 60.0
@@ -113,7 +114,7 @@ def test_a_hundred_thousand_messages_that_a_broker_lost_are_in_the_tables_ten_mi
     tmp_path: Path, spark: SparkSession
 ) -> None:
     async def scenario() -> float:
-        async with case_of(tmp_path, spark, 100 + MANY, 60) as case:
+        async with case_of(tmp_path, spark, 100 + MANY, RESEND_AFTER_S) as case:
             await case.publish(100)
             await case.job_until(case.site.is_complete)
             await lose_central_store(case, 100 + MANY)

@@ -173,7 +173,7 @@ async def test_what_the_tables_have_passed_over_goes_again_under_its_identity_an
         await one.settle()
         await one.look()
         assert one.route.queue.status().unproven_sent == 2
-    assert payloads_in(tmp_path) == []
+    assert payloads_in(tmp_path) == [b"5"]  # the newest one stays until there is another
 
 
 async def test_nothing_goes_again_before_a_much_later_message_is_settled(
@@ -271,10 +271,20 @@ async def test_a_route_without_news_asks_the_tables_with_a_statement_how_far_the
     async with site(tmp_path, monkeypatch, resend_after_s=100) as one:
         await one.publish([1])
         await one.look()
+        await one.look(90)
+        await one.publish([2])
+        await one.look()
         statements = one.statements()
-        await one.look(101)
-        await one.look(101)
+        for _ in range(9):
+            await one.look(12.5)
+        assert one.log.head == 2, "a statement that is made now would prove nothing of the second message"
+        await one.look(12.5)
         await until(lambda: one.statements() > statements)
+        await until(lambda: one.keeping.acknowledged == one.log.head)
+        await one.look(12.5)
+        await one.settle(1, 2)
+        await one.look()
+        await until(lambda: one.count(1) == one.count(2) == 2)
 
 
 async def test_what_is_older_than_the_limit_is_given_up_and_leaves_a_range(

@@ -88,6 +88,7 @@ class Keeping:
         self._passage = Passage(settings.resend_after_s)
         self._passes: list[Pass] = []
         self._asked = (0.0, 0)  # when a message was asked for, and how often in vain
+        self._newest_ack = (0.0, 0)  # when the broker acknowledged most, as of the last look, and up to where
         self._measured_s = 0.0
         self._has_news = True  # since the last walk
         self._is_loaded = False
@@ -239,11 +240,16 @@ class Keeping:
         return None if found is None else Witness(found.end, found.origin, found.epoch, found.last)
 
     def _ask_for_news(self, now_s: float) -> None:
-        """Nothing was settled for long, although messages are kept: one more message shows where the tables are."""
+        """Messages are kept, and no later one has come that could show that the tables have passed over them all.
+
+        One more message does, if it is that much later than the newest of them.
+        """
+        if self.acknowledged != self._newest_ack[1]:
+            self._newest_ack = (now_s, self.acknowledged)
         at_s, times = self._asked
         if self.kept.position >= self.acknowledged or not self._state.connected:
             self._asked = (now_s, 0)
-        elif now_s >= at_s + min(self.settings.resend_after_s * 2**times, ASK_MOST_S):
+        elif now_s >= max(at_s, self._newest_ack[0]) + min(self._passage.surely_later_s * 2**times, ASK_MOST_S):
             self._asked = (now_s, times + 1)
             self._ask()
 

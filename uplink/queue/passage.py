@@ -46,6 +46,11 @@ class Passage:
         self._marks: list[Mark] = []
 
     @property
+    def surely_later_s(self) -> float:
+        """How much later a message has to come to prove a thing of another one, whenever the marks were made."""
+        return self.after_s * (1 + 2 / MARKS_IN)
+
+    @property
     def is_due(self) -> float:
         """The time of the next mark, in seconds of the same clock."""
         return self._marks[-1].at_s + self.after_s / MARKS_IN if self._marks else 0.0
