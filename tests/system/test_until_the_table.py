@@ -19,7 +19,7 @@ from tools.cli.tables.receipts import Audience
 from tools.lab.torture.receipts.run import find_gaps
 from tools.lab.torture.receipts.site import ReceiptsSite
 from tools.lab.torture.strikes import allow
-from uplink.config.route import RESEND_AFTER_S
+from uplink.config.keeping import RESEND_AFTER_S
 
 DEADLINE_S = 120.0
 MANY, MANY_WITHIN_S, JOB_EVERY_S = 100_000, 600.0, 60.0
