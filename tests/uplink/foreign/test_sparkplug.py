@@ -48,11 +48,16 @@ def node(silent_ms: int = 3_600_000) -> EdgeNode:
 
 
 def data(
-    edge: EdgeNode, payload: bytes, device: str = "roof", accepted_ms: int = NOW_MS, now_ms: int = NOW_MS
+    edge: EdgeNode,
+    payload: bytes,
+    device: str = "roof",
+    accepted_ms: int = NOW_MS,
+    now_ms: int = NOW_MS,
+    steady_ms: int = 0,
 ) -> list[tuple[str, Any]]:
     """The kinds and payloads of what a message becomes."""
     message = Message("t", payload, publisher=device, received_ms=accepted_ms)
-    return [read(one) for one in edge.data(edge.parcel(message, "hop"), now_ms)]
+    return [read(one) for one in edge.data(edge.parcel(message, "hop"), now_ms, steady_ms)]
 
 
 def read(one: Publish | packets.Publish) -> tuple[str, Any]:
@@ -114,7 +119,7 @@ def test_devices_behind_another_gateway_are_devices_of_their_own() -> None:
         message = Message(
             "t", b"1", publisher="link", origin=origin, epoch=1, seq=1, received_by="gateway-2", received_ms=NOW_MS
         )
-        topics += [one.topic for one in edge.data(edge.parcel(message, "hop"), NOW_MS)]
+        topics += [one.topic for one in edge.data(edge.parcel(message, "hop"), NOW_MS, 0)]
     assert topics[::2] == ["spBv1.0/site/DBIRTH/gw/pump", "spBv1.0/site/DBIRTH/gw/fan"]
 
 
@@ -171,9 +176,23 @@ def test_what_waited_is_flagged_as_history_and_never_the_value_of_a_birth() -> N
 def test_a_silent_device_is_told_to_be_dead_and_born_when_it_comes_back() -> None:
     edge = node(silent_ms=1000)
     data(edge, b"1")
-    assert list(edge.deaths(NOW_MS + 999)) == []
-    assert [read(one)[0] for one in edge.deaths(NOW_MS + 1000)] == ["DDEATH"]
+    assert list(edge.deaths(NOW_MS, 999)) == []
+    assert [read(one)[0] for one in edge.deaths(NOW_MS, 1000)] == ["DDEATH"]
     assert [kind for kind, _ in data(edge, b"2")] == ["DBIRTH", "DDATA"]
+
+
+def test_a_clock_that_is_set_kills_no_device_and_makes_no_history() -> None:
+    edge = node(silent_ms=1000)
+    day_ms = 86_400_000
+    data(edge, b"1")
+    assert list(edge.deaths(NOW_MS + day_ms, 999)) == []
+    earlier_ms = NOW_MS - day_ms
+    data(edge, b"2", accepted_ms=earlier_ms, now_ms=earlier_ms)
+    ((_, fresh),) = data(edge, b"3", accepted_ms=earlier_ms + 10, now_ms=earlier_ms + 10)
+    assert not fresh.metrics[0].is_historical
+    edge.birth(earlier_ms)
+    assert [values(read(one)[1]) for one in edge.births(earlier_ms)] == [{"t": 3.0}]
+    assert [read(one)[0] for one in edge.deaths(earlier_ms, 1000)] == ["DDEATH"]
 
 
 def test_devices_and_metrics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +208,7 @@ def test_devices_and_metrics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_names_make_no_levels_and_come_as_they_are() -> None:
     edge = node()
     message = Message("t", msgspec.json.encode({HOSTILE: 1}), publisher=HOSTILE, received_ms=NOW_MS)
-    birth, _ = edge.data(edge.parcel(message, "hop"), NOW_MS)
+    birth, _ = edge.data(edge.parcel(message, "hop"), NOW_MS, 0)
     assert birth.topic == "spBv1.0/site/DBIRTH/gw/a%2Fb%2Bc%23%25%E2%80%AE{{x}}"
     assert parse(birth.payload).metrics[0].name == f"t/{HOSTILE}"
 

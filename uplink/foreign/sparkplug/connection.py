@@ -141,7 +141,7 @@ class Sparkplug:
         """Publishes what a message becomes. Raises CannotCarry, TransportDown."""
         try:
             async with self._order:
-                self._publish_all(self._node.data(parcel, _now_ms()))
+                self._publish_all(self._node.data(parcel, _now_ms(), _steady_ms()))
         except LocalProtocolError as error:
             if self._remote.ended.done():
                 raise TransportDown(self._remote.ended.result()) from None
@@ -242,7 +242,7 @@ class Sparkplug:
             if self._remote.ended.done():
                 return
             if not self._order.locked():
-                self._publish_all(self._node.deaths(_now_ms()))
+                self._publish_all(self._node.deaths(_now_ms(), _steady_ms()))
                 self._remote.flush()
             if self._asked and time.monotonic() - self._asked[0].at_s > self._config.retry_interval_s:
                 self._remote.close(f"no answer in {self._config.retry_interval_s} s")
@@ -254,3 +254,7 @@ class Sparkplug:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _steady_ms() -> int:
+    return int(time.monotonic() * 1000)

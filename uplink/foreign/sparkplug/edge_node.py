@@ -37,7 +37,7 @@ class Publish(NamedTuple):
 @dataclass(slots=True)
 class _Device:
     metrics: dict[str, Metric] = field(default_factory=dict)  # what is newest of each
-    heard_ms: int = 0
+    heard_ms: int = 0  # by the monotonic clock
     is_born: bool = False
     type_changes: int = 0
 
@@ -97,17 +97,24 @@ class EdgeNode:
             if (device := self._devices.get(name)) is not None and not device.is_born:
                 yield self._birth_of(name, device, now_ms)
 
-    def deaths(self, now_ms: int) -> Iterator[Publish]:
-        """Yields the deaths (DDEATH) of devices that have been silent for too long, and forgets them."""
+    def deaths(self, now_ms: int, steady_ms: int) -> Iterator[Publish]:
+        """Yields the deaths (DDEATH) of devices that have been silent for too long, and forgets them.
+
+        now_ms: Unix time. steady_ms: the time of the monotonic clock.
+        """
         while self._devices:
             name, device = next(iter(self._devices.items()))
-            if now_ms - device.heard_ms < self._silent_ms:
+            if steady_ms - device.heard_ms < self._silent_ms:
                 return
             yield from self._forget(name, now_ms)
 
-    def data(self, parcel: Parcel, now_ms: int) -> Iterator[Publish]:
-        """Yields what a message becomes: its values as data, and births before them. Nothing if it has no values."""
+    def data(self, parcel: Parcel, now_ms: int, steady_ms: int) -> Iterator[Publish]:
+        """Yields what a message becomes: its values as data, and births before them. Nothing if it has no values.
+
+        now_ms: Unix time. steady_ms: the time of the monotonic clock.
+        """
         accepted_ms = int(parcel.headers["accepted"])
+        self._began_ms = min(self._began_ms, now_ms)  # the clock may have been set back
         base, measured = measured_in(parcel.payload, accepted_ms)
         name = _cut(parcel.headers["device"] or base.rstrip(":/") or self._name)
         if not measured:
@@ -117,7 +124,7 @@ class EdgeNode:
             if len(self._devices) >= DEVICES_MAX:
                 yield from self._forget(next(iter(self._devices)), now_ms)
             device = _Device()
-        device.heard_ms = now_ms
+        device.heard_ms = steady_ms
         self._devices[name] = device
         if metrics := list(self._note(device, parcel.name, measured, accepted_ms, now_ms)):
             if not device.is_born:
@@ -135,6 +142,8 @@ class EdgeNode:
             datatype = _type_for(device, known, one.value)
             measured_ms = one.measured_ms if one.measured_ms <= now_ms + LATE_MS else accepted_ms
             newest_ms = known.measured_ms if known is not None and known.value is not None else 0
+            if newest_ms > now_ms + LATE_MS:  # by the clock before it was set back
+                newest_ms = 0
             is_historical = accepted_ms < self._began_ms or measured_ms < max(newest_ms, now_ms - LATE_MS)
             if known is None or known.datatype != datatype:
                 device.is_born = False
