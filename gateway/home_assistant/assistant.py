@@ -108,7 +108,7 @@ class HomeAssistant:
             component = Component(key, one.name or message.topic, one.unit, _kind_of(one.value))
             states[key] = one._replace(measured_ms=measured_ms), component
         if states and (device := self._device(device_id, now_ms)) is not None:
-            self._publish(device_id, name, device, states)
+            self._publish(device_id, name, device, states, now_ms)
 
     def _device(self, device_id: str, now_ms: int) -> _Device | None:
         device = self._devices.pop(device_id, None)
@@ -133,7 +133,12 @@ class HomeAssistant:
         return True
 
     def _publish(
-        self, device_id: str, name: str, device: _Device, states: dict[str, tuple[Measured, Component]]
+        self,
+        device_id: str,
+        name: str,
+        device: _Device,
+        states: dict[str, tuple[Measured, Component]],
+        now_ms: int,
     ) -> None:
         before = len(device.components)
         for key, (_, component) in states.items():
@@ -145,7 +150,10 @@ class HomeAssistant:
             self._publishing.announce(Message(DISCOVERY_TOPIC.format(device_id), payload, 0, retain=True))
         for key, (one, component) in states.items():
             known = device.components.get(key)
-            if known is None or known.kind is not component.kind or one.measured_ms < device.newest_ms.get(key, 0):
+            newest_ms = device.newest_ms.get(key, 0)
+            if newest_ms > now_ms + LATE_S * 1000:  # by the clock before it was set back
+                newest_ms = 0
+            if known is None or known.kind is not component.kind or one.measured_ms < newest_ms:
                 continue
             device.newest_ms[key] = one.measured_ms
             self._offers.offer(Message(STATE_TOPIC.format(device_id, key), _text_of(one.value).encode(), 0))

@@ -128,6 +128,20 @@ async def test_the_device_that_is_silent_longest_makes_room_for_another(
         assert {packets[1].topic, packets[3].topic} == {(await second.receive()).topic for _ in range(2)}
 
 
+async def test_a_clock_that_is_set_back_hides_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    day_ms = 86_400_000
+    clock = SimpleNamespace(time=lambda: time.time() + day_ms / 1000)
+    monkeypatch.setattr(module, "time", clock)
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "$SYS/home-assistant/#")
+        device = await connected(broker, "roof")
+        await device.publish("site/t", encode("roof", now_ms() + day_ms, [Reading("t", 1.0, "Cel")], "json"))
+        assert (await assistant.receive()).payload == b"1.0"
+        clock.time = time.time
+        await device.publish("site/t", encode("roof", now_ms(), [Reading("t", 2.0, "Cel")], "json"))
+        assert (await assistant.receive()).payload == b"2.0"
+
+
 async def test_a_fault_is_logged_and_later_values_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
