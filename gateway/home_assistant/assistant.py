@@ -102,10 +102,11 @@ class HomeAssistant:
             measured_ms = one.measured_ms
             if measured_ms > now_ms + LATE_S * 1000:  # by a clock that is wrong
                 measured_ms = message.received_ms
-            key = key_of(message.topic, one.name)
+            kind = _kind_of(one.value)
+            key = key_of(message.topic, one.name, kind)
             if measured_ms < now_ms - LATE_S * 1000 or (key in states and measured_ms < states[key][0].measured_ms):
                 continue
-            component = Component(key, one.name or message.topic, one.unit, _kind_of(one.value))
+            component = Component(key, one.name or message.topic, one.unit, kind)
             states[key] = one._replace(measured_ms=measured_ms), component
         if states and (device := self._device(device_id, now_ms)) is not None:
             self._publish(device_id, name, device, states, now_ms)
@@ -148,12 +149,11 @@ class HomeAssistant:
             components = list(device.components.values())
             payload = document(device_id, name, components, release(), self._config.expire_after_s)
             self._publishing.announce(Message(DISCOVERY_TOPIC.format(device_id), payload, 0, retain=True))
-        for key, (one, component) in states.items():
-            known = device.components.get(key)
+        for key, (one, _) in states.items():
             newest_ms = device.newest_ms.get(key, 0)
             if newest_ms > now_ms + LATE_S * 1000:  # by the clock before it was set back
                 newest_ms = 0
-            if known is None or known.kind is not component.kind or one.measured_ms < newest_ms:
+            if key not in device.components or one.measured_ms < newest_ms:
                 continue
             device.newest_ms[key] = one.measured_ms
             self._offers.offer(Message(STATE_TOPIC.format(device_id, key), _text_of(one.value).encode(), 0))

@@ -48,9 +48,9 @@ def id_of(name: str) -> str:
     return coded if len(coded) <= ID_MAX else "_h" + hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def key_of(topic: str, name: str) -> str:
-    """Returns the key of a value, which is the same after every start."""
-    return "v" + hashlib.sha256(f"{topic}\0{name}".encode()).hexdigest()[:32]
+def key_of(topic: str, name: str, kind: type[Value]) -> str:
+    """Returns the key of a value, which is the same after every start. Values of two types have two."""
+    return "v" + hashlib.sha256(f"{topic}\0{name}\0{kind.__name__}".encode()).hexdigest()[:32]
 
 
 def document(device_id: str, shown: str, components: list[Component], version: str, expire_after_s: int) -> bytes:

@@ -100,6 +100,17 @@ async def test_names_of_devices_reach_no_topic_and_no_template(tmp_path: Path) -
         assert "\u202e" not in component["name"]
 
 
+async def test_a_value_that_was_a_text_at_first_is_shown_as_a_number(tmp_path: Path) -> None:
+    async with running(tmp_path, **SHOWN) as broker:
+        assistant = await subscribed(broker, "assistant", "homeassistant/#", "$SYS/home-assistant/#")
+        device = await connected(broker, "roof")
+        for payload, shown in ((b'{"t": "starting"}', b"starting"), (b'{"t": 21.5}', b"21.5")):
+            await device.publish("site/roof", payload)
+            newest = list(document_of(await assistant.receive())["components"].values())[-1]
+            state = await assistant.receive()
+            assert (state.topic, state.payload) == (newest["state_topic"], shown)
+
+
 async def test_a_device_with_many_values_is_shown_in_part(tmp_path: Path) -> None:
     async with running(tmp_path, **SHOWN) as broker:
         assistant = await subscribed(broker, "assistant", "homeassistant/#")
