@@ -205,6 +205,19 @@ def test_devices_and_metrics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(data(edge, many, device="c")[0][1].metrics) == module.METRICS_MAX
 
 
+@pytest.mark.parametrize("fields", [{"vs": "\U00010348" * 255}, {"u": "\U00010348" * 700, "v": 1}])
+def test_no_device_makes_a_birth_of_more_than_128_kib(fields: dict[str, Any]) -> None:
+    """Some brokers take no larger message, and end the connection over one each time."""
+    edge = node()
+    for number in range(module.METRICS_MAX):
+        name = (str(number) + "\U00010348" * 260)[: 260 if "vs" in fields else 200]
+        data(edge, msgspec.json.encode([{"bn": "x", "bt": NOW_MS / 1000, "n": name, **fields}]))
+    edge.birth(NOW_MS)
+    (birth,) = edge.births(NOW_MS)
+    assert len(parse(birth.payload).metrics) == module.METRICS_MAX
+    assert len(birth.payload) < 128 * 1024
+
+
 def test_names_make_no_levels_and_come_as_they_are() -> None:
     edge = node()
     message = Message("t", msgspec.json.encode({HOSTILE: 1}), publisher=HOSTILE, received_ms=NOW_MS)

@@ -19,6 +19,7 @@ from uplink.foreign.transport import Parcel
 
 DEVICES_MAX = 1_000
 METRICS_MAX = 64  # of a device
+UNIT_CHARACTERS_MAX = 16
 LATE_MS = 60_000
 NAME_CHARACTERS_MAX = 256  # of a device's name, and of a metric's
 TYPE_CHANGES_MAX = 16  # of a device's metrics, each of which costs a birth; then one that changes is a text for good
@@ -147,7 +148,7 @@ class EdgeNode:
             is_historical = accepted_ms < self._began_ms or measured_ms < max(newest_ms, now_ms - LATE_MS)
             if known is None or known.datatype != datatype:
                 device.is_born = False
-                known = Metric(name, datatype, None, measured_ms, one.unit)
+                known = Metric(name, datatype, None, measured_ms, one.unit[:UNIT_CHARACTERS_MAX])
             if not is_historical:
                 known = known._replace(value=one.value, measured_ms=measured_ms)
             device.metrics[name] = known
