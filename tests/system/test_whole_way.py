@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,9 +15,9 @@ from pyspark.sql import SparkSession
 
 from cloud import OpenTables, ingest, open_views, select
 from tools.cli.paths import source_root
-from tools.lab.demo.faults import draw_faults
+from tools.lab.demo.faults import Fault, Say, draw_faults
 from tools.lab.demo.run import Run
-from tools.lab.demo.site import Broker, Site
+from tools.lab.demo.site import GATEWAY, Broker, Site
 from tools.lab.demo.timeline import Timeline
 from tools.lab.demo.verdict import judge
 from tools.lab.firmware import find_firmware
@@ -67,6 +68,33 @@ async def test_no_reading_is_missing_or_twice_after_a_cut_link_a_killed_gateway_
     assert report.rows_in == report.new + report.duplicates + report.quarantined
     assert report.quarantined == 0
     assert select(spark, "SELECT * FROM gaps").rows == []
+
+
+@pytest.mark.long
+async def test_no_reading_is_missing_or_twice_after_the_gateway_lost_its_store_and_devices_have_kept_theirs(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """What the gateway has acknowledged and not handed on is gone with its store: the flash of the devices has it."""
+
+    async def lose_the_store(site: Site, _say: Say) -> None:
+        await site.link.cut()
+        await asyncio.sleep(3)  # messages gather at the gateway
+        await site.processes[GATEWAY].down()
+        shutil.rmtree(site.folder / GATEWAY)
+        await site.link.open()
+        await site.processes[GATEWAY].up()
+
+    firmware, why_not = find_firmware()
+    assert why_not is None, "the tests insist on the real MicroPython"
+    site = Site(tmp_path, "test", None, firmware, READINGS, until="receipt")
+    run = Run(site, READINGS, [Fault(0.4, lose_the_store, "the gateway's store")], print)
+    await drive(run)
+    ingest(spark, site.landing, tmp_path / "tables")
+    open_views(spark, tmp_path / "tables")
+    verdict = judge(spark, run.made())
+    assert verdict.total("made") == READINGS
+    assert (verdict.total("missing"), verdict.total("twice")) == (0, 0), verdict
+    assert verdict.holds
 
 
 def check_timeline(timeline: Timeline) -> None:

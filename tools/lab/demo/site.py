@@ -40,7 +40,8 @@ class Site:
     """Two devices, a gateway, a central broker and a lander; ``open_central`` and then ``open`` start them, and
     ``open_job`` the Spark job; ``close`` ends them.
 
-    With a central broker of its own the job gives receipts, and the gateway keeps messages until these.
+    With a central broker of its own the job gives receipts, and the gateway keeps messages until these; so do the
+    devices, if they are told to.
 
     Args:
         folder: an empty folder for all that the site keeps.
@@ -48,11 +49,20 @@ class Site:
         broker: a central broker that runs already, or None to start Holdfast's own.
         firmware: what runs the devices.
         readings: how many readings the devices make together before they stop sampling.
+        until: until when devices keep a message, as their configuration says it.
 
     ``bytes_sent`` are the bytes that the gateway has sent to the central broker, above TCP.
     """
 
-    def __init__(self, folder: Path, run: str, broker: Broker | None, firmware: Firmware, readings: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        run: str,
+        broker: Broker | None,
+        firmware: Firmware,
+        readings: int,
+        until: str = "acknowledgement",
+    ) -> None:
         self.folder = folder
         self.landing = folder / "landing"
         self.origins = {device: f"{device}-{run}" for device in DEVICES}
@@ -63,6 +73,7 @@ class Site:
         self.topic_root = f"holdfast-demo/{run}"
         self._firmware = firmware
         self._readings = readings
+        self._until = until
         self.owns_central = broker is None
         self.central_store = folder / "central"
         self.tables = folder / "tables"
@@ -188,6 +199,7 @@ batch_max_age_ms = {BATCH_AGE_MS}
             "port": tcp if first else uart,
             "flash": {"path": f"{self.folder}/{device}.flash", "sector_count": FLASH_SECTORS},
             "qos": QOS[device],
+            "until": self._until,
             "interval_ms": SAMPLING_INTERVAL_MS,
             "clock": "system" if first else "none",
             "sensors": ["host"],
