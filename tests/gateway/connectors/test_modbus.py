@@ -189,7 +189,8 @@ def test_a_value_that_is_set_is_read_back_within_half_a_step(
         reject()
     found = reading_of(config, list(registers)).value
     assert not isinstance(found, str)
-    step = abs(scale) if not kind.startswith("float") else abs(wanted) * 1e-6 + 1e-3 * abs(scale)
+    fraction = {"float32": 2**-23, "float64": 2**-52}.get(kind)  # of a number, between two that can be written
+    step = abs(scale) if fraction is None else abs(wanted - offset) * fraction
     assert abs(found - wanted) <= step / 2 * (1 + 1e-6) + 1e-9
     assert config.min is not None and config.max is not None
     assert kind.startswith("float") or config.min <= found <= config.max
