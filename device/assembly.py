@@ -24,11 +24,7 @@ def open_flash(config, board):
 
 def open_log(flash, board, config, watchdog) -> Log:
     """Mounts the log; formats the flash first, but only if nothing was ever stored on it. Raises StoreCorrupt."""
-    kind: type = Log
-    if config.keeps:
-        from flash_store.kept import KeepingLog
-
-        kind = KeepingLog
+    kind = Log if config.until is None else config.until.Log
     watchdog.lengthen(MOUNT_MS)
     try:
         return kind(flash, config.on_full)
@@ -187,13 +183,8 @@ def make_session(device, make_port, on_message) -> Session:
     """Makes the session of a `device.device.Device`, whose other parts exist already; for `make_port` see `Brokers`."""
     config = device.config
     dropped = make_dropped_in_flight(device.log)
-    session: type = Session
-    sender: type = Publisher
-    if config.keeps:
-        from device.mqtt.receipts import KeepingPublisher, KeepingSession
-
-        session, sender = KeepingSession, KeepingPublisher
-    publisher = sender(
+    keeping = config.until
+    publisher = (Publisher if keeping is None else keeping.Publisher)(
         device.log, config.client_id, device.clock, device.say, config.resends, dropped, device.qos0_queue
     )
     inbox = status = None
@@ -209,7 +200,8 @@ def make_session(device, make_port, on_message) -> Session:
         if device.field is None or not device.field.is_on_trial:
             raise
         raise OSError(f"the move cannot be tried: {error}")  # so the device restarts, and goes back
-    return session(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
+    kind = Session if keeping is None else keeping.Session
+    return kind(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
 
 
 def _when_timed(device):

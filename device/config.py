@@ -30,14 +30,12 @@ WATCHDOG_MS_MIN = 1_000  # a shorter watchdog would reset the board while a sens
 RETRY_INTERVAL_MS_MAX = 3_600_000
 LEVELS = {"3.1.1": MQTT_3_1_1, "5": MQTT_5}
 LOST_SESSION = ("drop", "resend")
-UNTIL = ("acknowledgement", "receipt")
-RECEIPTS = ["hf/receipt"]  # no commands, see `device.mqtt.receipts`
 AWAKE_MS_MIN, AWAKE_MS_MAX = 1_000, 600_000
 COUNT_MAX = 0x7FFF_FFFF
 NAME_EXPECTATION = "letters, digits and -:./_ beginning with a letter or digit, as SenML names are (RFC 8428, 4.5.1)"
 
 
-class Config:
+class Config(Values):
     """The checked configuration, with an attribute for each key."""
 
     def __init__(self, keys: dict) -> None:
@@ -91,9 +89,6 @@ class Config:
         self.retry_interval_ms = section.integer_or_none("retry_interval_ms", 0, RETRY_INTERVAL_MS_MAX)
         self.resends = section.choice_or("lost_session", LOST_SESSION, "resend") == "resend"
         self.status = _Status(section.section_or_text("status", "topic")) if section.has("status") else None
-        self.keeps = section.choice_or("until", UNTIL, UNTIL[0]) == UNTIL[1]
-        if self.keeps and (self.protocol_level != MQTT_5 or not self.qos):
-            raise section.wrong("until", UNTIL[1], f'"{UNTIL[0]}" with mqtt_version 3.1.1 or qos 0')
         self.commands = None
         if section.has("commands"):
             self.commands = section.text("commands", TOPIC_BYTES_MAX)
@@ -101,10 +96,13 @@ class Config:
                 check_topic_filter(self.commands)
             except WireError as error:
                 raise section.wrong("commands", self.commands, f"an MQTT topic filter: {error}")
-            own_topics = [self.topic, self.topic + "/answer"] + (RECEIPTS if self.keeps else [])
-            for own in own_topics + ([self.status.topic] if self.status else []):
+            for own in [self.topic, self.topic + "/answer"] + ([self.status.topic] if self.status else []):
                 if matches(parse_shared(self.commands)[1], own):  # the device would answer its own answers for ever
                     raise section.wrong("commands", self.commands, f"a filter that does not take its own {own}")
+        if section.has("until"):
+            from device import until
+
+            until.read(section, self)
 
 
 class Readable:

@@ -10,3 +10,6 @@ class Values:
 
     It needs none of the code that checked it, which leaves the heap.
     """
+
+    until = None
+    """`device.until.Keeping` of a device that keeps messages until a receipt."""

@@ -22,7 +22,7 @@ class KeepingLog(Log):
     def __init__(self, device, on_full: str = "reject_new") -> None:
         self.landed = 0
         self.again = 0
-        super().__init__(device, on_full, True)
+        super().__init__(device, on_full, "receipt")
 
     def __len__(self) -> int:
         """The messages that are not acknowledged, and the sectors with others that are being sent again."""

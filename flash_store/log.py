@@ -41,17 +41,17 @@ class Log:
     `device` has MicroPython's block-device protocol in its extended form. `on_full` says what `append` does when no
     room is left: "reject_new" raises StoreFull; "drop_oldest" drops the oldest messages and notes them as a gap. Before
     it drops messages it calls `before_drop` with the highest of their ids; if that raises StoreFull, none is dropped.
-    `keeps` is for `flash_store.kept`. Mounting raises StoreCorrupt, with the reason, if the device holds no store.
+    `until` is for `flash_store.kept`. Mounting raises StoreCorrupt, with the reason, if the device holds no store.
     """
 
-    def __init__(self, device, on_full: str = "reject_new", keeps: bool = False) -> None:
+    def __init__(self, device, on_full: str = "reject_new", until: str | None = None) -> None:
         if on_full not in POLICIES:
             raise ValueError(f"on_full is {on_full!r}, expected one of {', '.join(POLICIES)}")
         self.on_full = on_full
         self.before_drop = _nothing
         self._flash = Flash(device)
         self._index = Index(self._flash)  # its long arrays are allocated before a module that leaves the heap again
-        self._index.ring.keeps = keeps
+        self._index.ring.until = until
         from flash_store.mount import Mount  # a board drops this module from the heap once the store is mounted
 
         self._pending: list[int] = []  # acknowledged, not yet on flash

@@ -34,7 +34,7 @@ class Ring:
         self._order = array("H", range(count))
         for index in range(count):
             self.seqs[index], self._filled[index] = DIRTY, 0
-        self.keeps = False  # whether sectors count until they are erased, though they hold nothing live
+        self.until: str | None = None  # not None: sectors count until they are erased, though they hold nothing live
         self._start = 0
         self.used_count = 0
         self.dead_count = 0
@@ -210,7 +210,7 @@ class Ring:
             self.void(index)
             return False
         self.sector_seq = seq = self.sector_seq + 1
-        oldest = 0 if self.keeps else self.dead_count
+        oldest = self.dead_count if self.until is None else 0
         tail_seq = self.seqs[self.used(oldest)] if oldest < self.used_count else seq
         header = sector.encode_open(Open(seq, tail_seq, next_id, boot_id), self.epoch, self.granule)
         try:
