@@ -4,11 +4,11 @@ import select
 
 from device import memory
 from device.clock import earliest
+from device.field.upkeep import Upkeep
 from device.mqtt import Session
 from device.mqtt.settings import is_sent
 from device.readings import Sampler
 from device.sensors.probe import Probe
-from device.upkeep import Upkeep
 from device.watchdog import NoWatchdog
 from wire.topics import check_topic_name
 
