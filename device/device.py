@@ -4,10 +4,10 @@ import select
 
 from device import memory
 from device.clock import earliest
-from device.field.upkeep import Upkeep
 from device.mqtt import Session
 from device.mqtt.settings import is_sent
 from device.readings import Sampler
+from device.readings.upkeep import Upkeep
 from device.sensors.probe import Probe
 from device.watchdog import NoWatchdog
 from wire.topics import check_topic_name
