@@ -14,6 +14,7 @@ Other folders import only from these modules; a board loads only what it uses. `
     wire.connection.client          ClientConnection
     wire.connection.server          ServerConnection
     wire.connection.states          the state tables of connections and messages
+    wire.bulk.batch_columns         numbers and columns of numbers as bytes
     wire.bulk.batch_encoder         ColumnBatchEncoder: gathers messages for a column batch
     wire.bulk.column_batch          many messages in the payload of one PUBLISH, as columns
     wire.bulk.content_digest        a short digest of topic and payload

@@ -47,9 +47,8 @@ REFUSALS = (BAD_USER_NAME_OR_PASSWORD, NOT_AUTHORIZED)
 
 
 class _Asked(NamedTuple):
-    """A SUBSCRIBE behind messages: its packet identifier, how many of these it answers for, and when it went."""
+    """A SUBSCRIBE behind messages: how many of these its answer is for, and when it went."""
 
-    identifier: int
     messages: int
     at_s: float
 
@@ -155,7 +154,7 @@ class Sparkplug:
 
     async def flush(self) -> None:
         """Asks the broker for an answer behind all that was sent."""
-        if len(self._sent) > sum(one.messages for one in self._asked) and not self._remote.ended.done():
+        if self._unasked and not self._remote.ended.done():
             self._ask()
             self._remote.flush()
 
@@ -173,10 +172,14 @@ class Sparkplug:
                 self._publish(self._node.death(_now_ms()))
         self._remote.close("the route ends")
 
+    @property
+    def _unasked(self) -> int:
+        """How many messages no SUBSCRIBE is behind yet."""
+        return len(self._sent) - sum(one.messages for one in self._asked)
+
     def _ask(self) -> None:
-        waiting = len(self._sent) - sum(one.messages for one in self._asked)
-        identifier = self._client.subscribe([(self._node.commands, 1)])
-        self._asked.append(_Asked(identifier, waiting, time.monotonic()))
+        self._client.subscribe([(self._node.commands, 1)])
+        self._asked.append(_Asked(self._unasked, time.monotonic()))
 
     def _publish(self, one: Publish) -> None:
         self._client.publish(one.topic, one.payload, qos=0)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from host.sparkplug import BOOLEAN, DOUBLE, INT64, MESSAGES, STRING
+from wire.bulk.batch_columns import encode_number
 
 REBIRTH = "Node Control/Rebirth"
 EXACT_MAX = 2**53
@@ -98,24 +99,15 @@ def _value(datatype: int, value: Value) -> bytes:
 
 
 def _key(field: int, form: int) -> bytes:
-    return _varint(field << 3 | form)
+    return encode_number(field << 3 | form)
 
 
 def _number(field: int, value: int) -> bytes:
-    return _key(field, _VARINT) + _varint(value)
+    return _key(field, _VARINT) + encode_number(value)
 
 
 def _bytes(field: int, content: bytes) -> bytes:
-    return _key(field, _TEXT) + _varint(len(content)) + content
-
-
-def _varint(value: int) -> bytes:
-    octets = bytearray()
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    octets.append(value)
-    return bytes(octets)
+    return _key(field, _TEXT) + encode_number(len(content)) + content
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:
