@@ -9,7 +9,6 @@ what is there now.
 import asyncio
 import logging
 import sqlite3
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from gateway.config.connectors import ModbusConfig, UnitConfig, ValueConfig, com
 from gateway.connectors.line import fill
 from gateway.connectors.modbus.command import Command, Outcome, Refused, answer_of, command_in, write_of
 from gateway.connectors.modbus.request import Write
+from gateway.connectors.wire import now_ms
 from gateway.limits import Limits, Verdict
 from gateway.log_fields import about
 from gateway.loop.signals import Signal
@@ -228,8 +228,3 @@ def _checked(message: Message) -> Command:
 
 def _is_late(message: Message) -> bool:
     return 0 < message.expires_ms <= now_ms()
-
-
-def now_ms() -> int:
-    """Returns the Unix time in ms."""
-    return int(time.time() * 1000)

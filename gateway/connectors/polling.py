@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import sqlite3
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from gateway.connectors.modbus.request import SURELY_NOT_DONE, UnitException, Wr
 from gateway.connectors.modbus.value import reading_of
 from gateway.connectors.poller import Poll, Schedule
 from gateway.connectors.reading import Reading, Unreadable
-from gateway.connectors.wire import Wire, far_end
+from gateway.connectors.wire import Wire, far_end, now_ms
 from gateway.counters import ConnectorState, ConnectorUnit
 from gateway.loop.signals import Signal
 
@@ -283,11 +282,6 @@ def cost_of(config: ModbusConfig, framing: Framing, blocks: Iterable[Block]) -> 
         characters = len(framing.encode(0, block.request)) + framing.size_of_answer(block.request)
         cost_s += characters * character_s + 2 * silence_s + TURNAROUND_S
     return cost_s
-
-
-def now_ms() -> int:
-    """Returns the Unix time in ms."""
-    return int(time.time() * 1000)
 
 
 def _settle(future: "asyncio.Future[Outcome]", outcome: Outcome | Exception) -> None:

@@ -46,7 +46,7 @@ class Wire:
 
     def take(self) -> bytes:
         """Returns what has come, b"" if nothing has. Raises OSError when the line is gone."""
-        self.looked_ms = int(time.time() * 1000)
+        self.looked_ms = now_ms()
         try:
             return os.read(self._descriptor, READ_MOST)
         except BlockingIOError:
@@ -59,7 +59,7 @@ class Wire:
         if wait_s is not None and wait_s <= 0:
             return b""
         while await self._is_readable(wait_s):
-            self.looked_ms = int(time.time() * 1000)
+            self.looked_ms = now_ms()
             with contextlib.suppress(BlockingIOError):
                 if data := os.read(self._descriptor, READ_MOST):
                     return data
@@ -199,3 +199,8 @@ class TcpFar:
                 opened.close()
                 raise
             return opened
+
+
+def now_ms() -> int:
+    """Returns the Unix time in ms."""
+    return int(time.time() * 1000)

@@ -14,6 +14,7 @@ from gateway.config.connectors import ModbusRtuConfig
 from gateway.connectors import polling
 from gateway.connectors.connectors import Connectors
 from gateway.connectors.keeping import GAP_FROM
+from gateway.connectors.wire import now_ms
 from gateway.store import MessageLog
 from tests.gateway.connectors.support import cable, configured, connecting, gateway, next_of, next_with, unit_of
 from tests.gateway.support import running, until
@@ -195,7 +196,7 @@ async def test_what_was_read_is_on_the_disk_before_more_is_read(
 
 
 async def test_a_clock_that_was_set_back_stops_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    a_year_ms, now_ms, one = 31_536_000_000, polling.now_ms, SimulatedUnit(1)
+    a_year_ms, one = 31_536_000_000, SimulatedUnit(1)
     monkeypatch.setattr(polling, "now_ms", lambda: now_ms() + a_year_ms)
     async with cable() as line, running(tmp_path) as broker:
         far = SimulatedUnits(line.far, [one])
