@@ -7,11 +7,9 @@ from gateway.delivery import Sender
 from gateway.routes import Message, RouteState
 from gateway.store import Grant
 from uplink.delivery.window import RouteWindow
-from uplink.queue.keeping import Keeping
+from uplink.queue.keeping import AGAIN_PART, Keeping
 from uplink.queue.route_queue import RouteQueue
 from uplink.shape import CannotShape
-
-IN_FLIGHT_PART = 4  # of the messages that may be in flight, a fourth goes again at most
 
 AGAIN = Grant(1)
 """At QoS 1, as the identity makes it count once, and not retained: newer messages have come since."""
@@ -33,7 +31,7 @@ class PassedOver:
         self._keeping = keeping
         self._state: RouteState = queue.state
         self._shaping = queue.lanes.shaping
-        self._most = max(1, min(queue.settings.inflight_window, window.protocol.send_quota or 1) // IN_FLIGHT_PART)
+        self._most = max(1, min(queue.settings.inflight_window, window.protocol.send_quota or 1) // AGAIN_PART)
         self._pause_s = 1 / queue.settings.backfill_rate if queue.settings.backfill_rate else 0.0
 
     async def run(self) -> None:

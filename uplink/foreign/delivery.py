@@ -17,7 +17,7 @@ from uplink.foreign.config import ForeignConfig
 from uplink.foreign.form import Form
 from uplink.foreign.names import NoName
 from uplink.foreign.transport import Answer, CannotCarry, Transport, Verdict
-from uplink.queue.keeping import Keeping
+from uplink.queue.keeping import AGAIN_PART, Keeping
 from uplink.queue.route_queue import RouteQueue
 from uplink.queue.standing import Standing
 from uplink.refusals import TooManyRefused
@@ -25,7 +25,6 @@ from uplink.shape import CannotShape
 from wire.backoff import Backoff
 
 FETCH_MOST = 128
-AGAIN_PART = 4  # of the messages that may be in flight, a fourth at most was passed over by the tables
 
 logger = logging.getLogger(__name__)
 

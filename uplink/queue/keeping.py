@@ -30,6 +30,7 @@ MEASURE_S = 10.0  # between two looks at how much is kept
 WITNESS_LOOK = 256  # positions before the last acknowledged one, among which a witness is looked for
 ASK_MOST_S = 3600.0  # between two messages that are to show how far the tables are
 AGAIN_MOST_S = 24 * 3600.0  # between two times that the same messages are sent again
+AGAIN_PART = 4  # of the messages that may be in flight, a fourth goes again at most
 PASSES_MOST = 16  # stretches of the log that were sent again, each with a pause of its own
 
 logger = logging.getLogger(__name__)
