@@ -40,6 +40,15 @@ class Case:
         await asyncio.gather(*(one.reached(one.limit) for one in self.site.publishers))
         assert await self.site.until(self.site.is_handed_on, DEADLINE_S)
 
+    async def land_without_ingest(self) -> set[str]:
+        """A hundred messages are in the tables, and a hundred more land; returns the stems of files with these."""
+        await self.publish(100)
+        await self.job_until(self.site.is_complete)
+        before = self.site.landed()
+        await self.publish(200)
+        assert await self.site.until(lambda: bool(self.site.landed() - before), DEADLINE_S)
+        return self.site.landed() - before
+
     async def job(self) -> Report:
         """Runs the job, and gives receipts."""
         return await asyncio.to_thread(self._run_job)
@@ -132,12 +141,8 @@ async def test_messages_of_a_landing_file_that_goes_before_ingest_come_again(
 ) -> None:
     async with case_of(tmp_path, spark, 300, 1) as case:
         site = case.site
-        await case.publish(100)
-        await case.job_until(site.is_complete)
-        before = site.landed()
-        await case.publish(200)
-        assert await site.until(lambda: bool(site.landed() - before), DEADLINE_S)
-        for stem in site.landed() - before:
+        waiting = await case.land_without_ingest()
+        for stem in waiting:
             (site.landing / f"{stem}.parquet").unlink()
             if with_manifest:
                 (site.landing / f"{stem}.json").unlink()
@@ -155,11 +160,7 @@ async def test_messages_of_a_landing_folder_that_goes_before_ingest_come_again(
     """A lander whose folder is gone lands nothing, until the folder is there again or the lander is started again."""
     async with case_of(tmp_path, spark, 300, 1) as case:
         site = case.site
-        await case.publish(100)
-        await case.job_until(site.is_complete)
-        before = site.landed()
-        await case.publish(200)
-        assert await site.until(lambda: bool(site.landed() - before), DEADLINE_S)
+        await case.land_without_ingest()
         site.lose_landing_folder()
         if restarts:
             await site.lander.down()

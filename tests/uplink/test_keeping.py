@@ -89,6 +89,14 @@ class Site:
             await self.device.publish("a", b"%d" % number)
         await until(lambda: self.keeping.acknowledged == self.log.head)
 
+    async def publish_long_before(self, numbers: Iterable[int], later: int) -> None:
+        """The device publishes messages, and long enough after their acknowledgement a later one."""
+        await self.publish(numbers)
+        await self.look()
+        await self.look(100)
+        await self.publish([later])
+        await self.look(20)
+
     async def settle(self, *but: int) -> None:
         """A receipt comes down: all that the broker got is settled, but for these messages."""
         lost = [b"%d" % number for number in but]
@@ -160,11 +168,7 @@ async def test_what_the_tables_have_passed_over_goes_again_under_its_identity_an
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with site(tmp_path, monkeypatch, resend_after_s=100) as one:
-        await one.publish(range(1, 5))
-        await one.look()
-        await one.look(100)
-        await one.publish([5])
-        await one.look(20)
+        await one.publish_long_before(range(1, 5), 5)
         before = one.sent()
         await one.settle(2, 4)
         await one.look()
@@ -238,11 +242,7 @@ async def test_in_a_route_over_batches_a_message_goes_again_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with site(tmp_path, monkeypatch, resend_after_s=100, framing="batch", batch_max_age_ms=1) as one:
-        await one.publish([1])
-        await one.look()
-        await one.look(100)
-        await one.publish([2])
-        await one.look(20)
+        await one.publish_long_before([1], 2)
         await one.settle_numbers({*range(2, one.log.head + 1)})
         await one.look()
         await until(lambda: one.count(1) == 1)
@@ -254,11 +254,7 @@ async def test_what_the_broker_has_no_room_for_when_it_goes_again_holds_up_nothi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with site(tmp_path, monkeypatch, resend_after_s=100, inflight_window=4) as one:  # so one goes again at a time
-        await one.publish(range(1, 4))
-        await one.look()
-        await one.look(100)
-        await one.publish([4])
-        await one.look(20)
+        await one.publish_long_before(range(1, 4), 4)
         await one.settle(1, 2)
         one.central.puback = lambda packet: QUOTA_EXCEEDED if packet.payload == b"1" else SUCCESS
         await one.look()
@@ -488,11 +484,7 @@ async def test_what_goes_again_has_no_route_number_and_is_not_retained(
 ) -> None:
     async with site(tmp_path, monkeypatch, resend_after_s=100) as one:
         await one.device.publish("a", b"1", retain=True)
-        await one.publish([])
-        await one.look()
-        await one.look(100)
-        await one.publish([2])
-        await one.look(20)
+        await one.publish_long_before([], 2)
         await one.settle(1)
         await one.look()
         await until(lambda: one.count(1) == 2)
