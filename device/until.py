@@ -11,7 +11,7 @@ from wire.topics import matches, parse_shared
 UNTIL = ("acknowledgement", "receipt")
 
 
-class Keeping:
+class KeepingParts:
     """The parts of a device that keeps messages until a receipt."""
 
     Log = KeepingLog
@@ -27,4 +27,4 @@ def read(section, config) -> None:
         raise section.wrong("until", UNTIL[1], f'"{UNTIL[0]}" with mqtt_version 3.1.1 or qos 0')
     if config.commands is not None and matches(parse_shared(config.commands)[1], TOPIC):
         raise section.wrong("commands", config.commands, f"a filter that does not take its own {TOPIC}")
-    config.until = Keeping
+    config.until = KeepingParts

@@ -12,4 +12,4 @@ class Values:
     """
 
     until = None
-    """`device.until.Keeping` of a device that keeps messages until a receipt."""
+    """`device.until.KeepingParts` of a device that keeps messages until a receipt."""
