@@ -13,7 +13,7 @@ import serial
 from typer.testing import CliRunner, Result
 
 from flash_store.log import Log
-from tests.support.board_tools import NEEDS_BOARD_TOOLS
+from tests.support.board_tools import NEEDS_BOARD_TOOLS, mpremote
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tools.cli.flash.reader import read_store
 from tools.cli.main import make_app
@@ -242,7 +242,9 @@ def test_files_that_are_no_firmware_for_this_board_are_refused(tmp_path: Path, m
         assert made.board.flash.read(0, 4 * 1024 * KIB) == before
 
 
-def test_another_program_on_the_board_is_replaced_only_when_asked(tmp_path: Path, micropython: MicroPython) -> None:
+def test_another_program_that_prints_without_end_is_replaced_only_when_asked(
+    tmp_path: Path, micropython: MicroPython
+) -> None:
     with bench(tmp_path, micropython) as made:
         made.board.flash.program(ESP32.bootloader_at, make_firmware(ESP32, KIB, project="blink"))
         made.board.reset()
@@ -255,6 +257,21 @@ def test_another_program_on_the_board_is_replaced_only_when_asked(tmp_path: Path
         done = made.write("--no-wait", "--replace")
         assert done.exit_code == 0, done.output
         made.board.wait_printed(b"garage-1: boot 1")
+
+
+def test_board_whose_main_py_prints_without_end_is_interrupted_and_gets_its_own_again(
+    tmp_path: Path, micropython: MicroPython
+) -> None:
+    with bench(tmp_path, micropython) as made:
+        assert made.write("--no-wait").exit_code == 0
+        made.board.wait_printed(b"garage-1: boot 1")
+        text = "while True:\n    print(1)\n"
+        mpremote(made.board.port, "exec", f"f = open('main.py', 'w'); f.write({text!r}); f.close()")
+        made.board.reset()
+        made.board.wait_printed(b"1\r\n1\r\n")
+        done = made.flash("--no-wait")
+        assert (done.exit_code, "the store stays: 1 message without" in done.output) == (0, True), done.output
+        made.board.wait_printed(b"garage-1: boot 2")
 
 
 def test_port_that_cannot_be_used_is_named(tmp_path: Path, micropython: MicroPython) -> None:
