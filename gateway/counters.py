@@ -3,6 +3,7 @@
 import math
 import time
 from bisect import bisect_left
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -280,7 +281,7 @@ class ConnectorUnit:
     ``polls`` counts requests, or lines; ``errors`` the ones that gave no readings, for whatever reason. ``silences``,
     ``corrupt`` and ``exceptions`` are reasons. ``gaps`` counts the gaps that were told, ``missed`` the polls for which
     there was no time, and ``late_most_s`` is by how much a poll was late at most. ``problem`` is why the last one
-    failed, "" if it did not.
+    failed, "" if it did not. ``commands`` counts the answered commands by what their answers say was written.
     """
 
     device: str
@@ -293,6 +294,7 @@ class ConnectorUnit:
     missed: int = 0
     late_most_s: float = 0.0
     problem: str = ""
+    commands: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)

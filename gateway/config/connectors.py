@@ -16,6 +16,7 @@ PROFILES = Path(__file__).parents[1] / "connectors/profiles"
 TCP = "tcp://"
 SIZES = {"int16": 1, "uint16": 1, "int32": 2, "uint32": 2, "float32": 2, "int64": 4, "uint64": 4, "float64": 4}
 """The registers of each type of a number."""
+FLOAT32_MAX = float((2 - 2**-23) * 2**127)
 ADDRESSES = 0x10000
 BIT_TABLES = ("coil", "discrete")
 CHARACTER_BITS = 11  # of RTU mode, at most
@@ -278,10 +279,27 @@ def _errors_in_write(values: dict[str, Any], size: int) -> Iterator[tuple[str, s
         yield "min", "missing: a number that may be written needs min and max"
     elif not (math.isfinite(low) and math.isfinite(high) and low <= high):
         yield "min", f"{low} to {high}: expected finite numbers, the lower one first"
+    else:
+        yield from _errors_in_bounds(values)
     if function is not None and (function in (5, 15)) != (table == "coil"):
         yield "write_function", f'{function}: expected 5 or 15 for a coil, 6 or 16 for table = "holding"'
     elif function == 6 and size > 1:
         yield "write_function", f"6: it writes one register, and the value has {size}"
+
+
+def _errors_in_bounds(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the bounds that the type of a value cannot have: no command could set them."""
+    kind, scale, offset = values["type"], values["scale"], values["offset"]
+    if kind.startswith("float"):
+        most = FLOAT32_MAX if kind == "float32" else math.inf
+        least = -most
+    else:
+        bits = 16 * SIZES[kind] - (kind[0] == "i")
+        least, most = -(2**bits) if kind[0] == "i" else 0, 2**bits - 1
+    ends = sorted((least * scale + offset, most * scale + offset))
+    for key in ("min", "max"):
+        if not ends[0] <= values[key] <= ends[1]:
+            yield key, f"{values[key]:g}: {kind!r} with its scale and offset has {ends[0]:g} to {ends[1]:g}"
 
 
 class UnitConfig(Checked, forbid_unknown_fields=True, frozen=True):

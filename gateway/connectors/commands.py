@@ -11,10 +11,11 @@ import logging
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.config.connectors import ModbusConfig, UnitConfig, ValueConfig, command_topic
 from gateway.connectors.line import fill
-from gateway.connectors.modbus.command import Command, Outcome, Refused, answer_of, command_in, write_of
+from gateway.connectors.modbus.command import Command, Outcome, Refused, Written, answer_of, command_in, write_of
 from gateway.connectors.modbus.request import Write
 from gateway.connectors.wire import now_ms
 from gateway.limits import Limits, Verdict
@@ -51,8 +52,14 @@ class Order:
     is_late: Callable[[], bool]
 
 
-CarryOut = Callable[[Order], Awaitable[Outcome]]
-"""Has a unit do what an order says. Raises sqlite3.Error: it was not begun."""
+class Units(Protocol):
+    """The units that commands are for."""
+
+    async def carry_out(self, order: Order) -> Outcome:
+        """Has a unit do what an order says. Raises sqlite3.Error: it was not begun."""
+
+    def count_answer(self, device: str, written: Written) -> None:
+        """Counts a command that was answered."""
 
 
 class Commands:
@@ -64,7 +71,7 @@ class Commands:
         publishing: makes the work that stores an answer.
         limits: say whether the store takes it.
         gateway: the gateway's name.
-        carry_out: does what an order says.
+        units: do what an order says.
     """
 
     def __init__(
@@ -74,12 +81,12 @@ class Commands:
         publishing: Publishing,
         limits: Limits,
         gateway: str,
-        carry_out: CarryOut,
+        units: Units,
     ) -> None:
         self._config = config
         self._log, self._publishing, self._limits, self._gateway = log, publishing, limits, gateway
-        self._carry_out = carry_out
-        self._units: Mapping[str, UnitConfig] = {
+        self._units = units
+        self._by_topic: Mapping[str, UnitConfig] = {
             command_topic(config, unit): unit for unit in config.unit if any(value.write for value in unit.value)
         }
         self._consumer = consumer_names.COMMANDS + config.name
@@ -89,7 +96,7 @@ class Commands:
             log.defer(connectors.save_taken(self._consumer, self._newest))
         self._unknown_to = 0 if self._newest is not None else log.head  # what was noted of these is lost
         self._news = Signal()
-        self._cursor = Cursor(log, self._consumer, self._units, window=1)
+        self._cursor = Cursor(log, self._consumer, self._by_topic, window=1)
         self._cursor.wake_with(self._news.set)
 
     async def run(self) -> None:
@@ -126,11 +133,11 @@ class Commands:
 
     async def _answer(self, delivery: Delivery) -> None:
         message, command, outcome = delivery.message, None, Outcome("no")
-        unit, is_begun = self._units[message.topic], self._is_begun(delivery.position)
+        unit, is_begun = self._by_topic[message.topic], self._is_begun(delivery.position)
         topic = await self._answer_topic(message, unit)
         try:
             command = _checked(message)
-            outcome = await self._carry_out(self._order(delivery, unit, command, is_begun))
+            outcome = await self._units.carry_out(self._order(delivery, unit, command, is_begun))
         except Refused as refused:
             outcome.error = str(refused)
         if is_begun and outcome.written == "no":
@@ -146,6 +153,7 @@ class Commands:
             ),
         )
         await self._store(delivery.position, self._answer_message(topic, message, command, outcome))
+        self._units.count_answer(unit.device, outcome.written)
 
     def _order(self, delivery: Delivery, unit: UnitConfig, command: Command, is_begun: bool) -> Order:
         """Returns what a command orders. Raises Refused."""
@@ -189,7 +197,7 @@ class Commands:
         """
         usual = fill(self._config.topic, {"device": unit.device}) + ANSWER
         wanted = str(message.properties.get(RESPONSE_TOPIC, ""))
-        is_free = wanted and wanted not in self._units and not wanted.startswith(BELIEVED)
+        is_free = wanted and wanted not in self._by_topic and not wanted.startswith(BELIEVED)
         topics = [wanted, usual] if is_free else [usual]
         while True:
             for topic in topics:

@@ -45,7 +45,7 @@ class Connectors:
             connector = _connector_of(config, keeper)
             self._running.append((config.name, connector, keeper))
             if isinstance(config, ModbusConfig) and isinstance(connector, Polling) and command_topics(config):
-                commands = Commands(config, log, publishing, limits, gateway, connector.carry_out)
+                commands = Commands(config, log, publishing, limits, gateway, connector)
                 self._commands.append((config.name, commands))
 
     def states(self) -> list[ConnectorState]:

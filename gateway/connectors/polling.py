@@ -12,7 +12,7 @@ from gateway.connectors.commands import ENDED, EXPIRED, Order
 from gateway.connectors.keeping import DeadBands, Keeper, Pack, Source
 from gateway.connectors.line import fill
 from gateway.connectors.modbus.blocks import Block, blocks_of, probe_of
-from gateway.connectors.modbus.command import Outcome, read_of
+from gateway.connectors.modbus.command import Outcome, Written, read_of
 from gateway.connectors.modbus.frame import FRAMINGS, Framing
 from gateway.connectors.modbus.request import SURELY_NOT_DONE, UnitException, Write, check_answer
 from gateway.connectors.modbus.value import reading_of
@@ -103,6 +103,12 @@ class Polling:
             return waiting.outcome.result()
         finally:
             self._ordered = None
+
+    def count_answer(self, device: str, written: Written) -> None:
+        """Counts a command for a unit that was answered."""
+        for unit in self.units:
+            if unit.config.device == device:
+                unit.counts.commands[written] += 1
 
     async def poll(self, wire: Wire) -> None:
         """Polls over an open line until it is gone. Raises OSError then."""

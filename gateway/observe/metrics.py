@@ -255,6 +255,16 @@ def _connectors(state: State) -> Iterator[Metric]:
         for unit in one.units:
             late.add_metric([one.name, unit.device], unit.late_most_s)
     yield from (up, late)
+    commands = CounterMetricFamily(
+        "holdfast_connector_commands",
+        "Commands for a unit that were answered, by what the answer says was written.",
+        labels=[*labels, "written"],
+    )
+    for one in state.connectors:
+        for unit in one.units:
+            for written, number in unit.commands.items():
+                commands.add_metric([one.name, unit.device, written], number)
+    yield commands
     for name, text in CONNECTOR_COUNTERS.items():
         family = CounterMetricFamily(f"holdfast_connector_{name}", text, labels=labels)
         for one in state.connectors:

@@ -108,6 +108,15 @@ def test_each_profile_that_comes_along_names_its_source(name: str) -> None:
         ([modbus(value="write = true")], ["value[0].min: missing: a number that may be written needs min and max"]),
         ([modbus(value="write = true\nmin = 5\nmax = 4")], ["value[0].min: 5.0 to 4.0: expected finite numbers"]),
         ([modbus(value="write = true\nmin = nan\nmax = 4")], ["value[0].min: nan to 4.0: expected finite numbers"]),
+        (
+            [modbus(value="scale = 0.1\nwrite = true\nmin = -1\nmax = 6554")],
+            ["value[0].min: -1: 'uint16' with its scale and offset has 0 to 6553.5", "value[0].max: 6554: 'uint16'"],
+        ),
+        ([modbus(value='type = "int32"\nwrite = true\nmin = 0\nmax = 1e10')], ["value[0].max: 1e+10: 'int32' with"]),
+        (
+            [modbus(value='type = "float32"\nwrite = true\nmin = 0\nmax = 1e39')],
+            ["value[0].max: 1e+39: 'float32' with"],
+        ),
         ([modbus(value="min = 5")], ["value[0].min: expected with write = true"]),
         ([modbus(value='table = "input"\nwrite = true')], ['value[0].write: a value of the table "input" can be read']),
         (

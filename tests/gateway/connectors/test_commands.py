@@ -91,6 +91,19 @@ async def test_a_command_sets_a_value_and_is_answered_with_what_was_read_back(tm
     assert (unit.written, unit.writes) == ({7: 0xFFF1}, 1)
 
 
+async def test_answers_are_counted_by_what_they_say_was_written(tmp_path: Path) -> None:
+    async with cable() as line, running(tmp_path) as broker:
+        config = configured(ModbusRtuConfig, port=line.near, unit=[UNIT], baud=115_200)
+        with units_at(line, SimulatedUnit(3)):
+            async with connecting(broker, config) as connectors:
+                desk = await at_desk(tcp_port(broker))
+                for value in (5, 61, 6):
+                    await desk.ask(value)
+                await until(
+                    lambda: connectors.states()[0].units[0].commands == {"yes": 2, "no": 1}, "three answers counted"
+                )
+
+
 @pytest.mark.parametrize(
     ("command", "error"),
     [

@@ -122,12 +122,17 @@ def test_each_route_shows_its_backlog() -> None:
 
 def test_each_unit_of_a_connector_shows_its_polls() -> None:
     unit = ConnectorUnit("meter", polls=9, errors=4, silences=3, corrupt=1, gaps=2, missed=5, late_most_s=0.25)
+    unit.commands.update(yes=3, unknown=1)
     state = State(connectors=[ConnectorState("hall", "", [unit]), ConnectorState("roof", "no such port", [])])
     shown = samples(Metrics(Counters(), lambda: state, list))
     assert (shown["holdfast_connector_up", "hall"], shown["holdfast_connector_up", "roof"]) == (1, 0)
     names = ("polls", "errors", "silences", "corrupt", "exceptions", "gaps", "missed")
     assert [shown[f"holdfast_connector_{name}_total", "hall", "meter"] for name in names] == [9, 4, 3, 1, 0, 2, 5]
     assert shown["holdfast_connector_late_seconds", "hall", "meter"] == 0.25
+    commands = {
+        written: shown["holdfast_connector_commands_total", "hall", "meter", written] for written in unit.commands
+    }
+    assert commands == {"yes": 3, "unknown": 1}
 
 
 def test_each_link_shows_its_neighbour_and_what_is_wanted_over_it() -> None:
