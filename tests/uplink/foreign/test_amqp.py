@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,7 @@ from tools.lab.testing.rabbitmq import RabbitMq
 from wire import properties
 
 proton = pytest.importorskip("proton", reason="python-qpid-proton is not installed")
-amqp = pytest.importorskip("tools.lab.testing.amqp")
+with_peer = pytest.importorskip("tests.uplink.foreign.amqp_peer").with_peer
 
 
 ENCRYPTED = """\
@@ -35,52 +34,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMq]:
     """One for all tests of the file, since it takes long to start; each has a queue of its own."""
     with rabbitmq(tmp_path_factory.mktemp("amqp")) as found:
         yield found
-
-
-class Peer:
-    """A client of the broker, which blocks."""
-
-    def __init__(self, broker: RabbitMq, virtual_host: str) -> None:
-        self._connection = amqp.connect(broker.url, virtual_host)
-
-    def put(self, address: str, *messages: Any) -> None:
-        sender = self._connection.create_sender(address, options=amqp.Durable())
-        for message in messages:
-            message.durable = True
-            sender.send(message)
-
-    def get(self, address: str, count: int) -> list[Any]:
-        receiver = self._connection.create_receiver(address, credit=100, options=amqp.Durable())
-        found = []
-        for _ in range(count):
-            found.append(receiver.receive(timeout=30))
-            receiver.accept()
-        return found
-
-    def receive_all(self, address: str, expected: set[str]) -> None:
-        """Returns when all these identities have come; some messages may come twice."""
-        receiver = self._connection.create_receiver(address, credit=100, options=amqp.Durable())
-        missing = set(expected)
-        while missing:
-            try:
-                missing.discard(receiver.receive(timeout=30).id)
-            except proton.Timeout:
-                raise AssertionError(f"{len(missing)} of {len(expected)} did not come: {sorted(missing)}") from None
-            receiver.accept()
-
-    def close(self) -> None:
-        self._connection.close()
-
-
-async def with_peer(broker: RabbitMq, work: str, *args: Any, virtual_host: str = "/") -> Any:
-    def run() -> Any:
-        peer = Peer(broker, virtual_host)
-        try:
-            return getattr(peer, work)(*args)
-        finally:
-            peer.close()
-
-    return await asyncio.to_thread(run)
 
 
 async def test_messages_go_to_a_queue_in_order_with_their_identity(broker: RabbitMq, tmp_path: Path) -> None:
