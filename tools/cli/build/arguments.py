@@ -9,6 +9,7 @@ import string
 
 from tools.cli.build.program import Module, Program
 from tools.cli.build.scopes import Scope
+from tools.cli.build.trees import walk
 
 Callable = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 RENAMED = (
@@ -27,9 +28,7 @@ def shorten(program: Program, entries: tuple[str, ...]) -> Program:
     Args:
         entries: modules whose functions are called from outside the program.
     """
-    calls = [
-        node for module in program.modules.values() for node in ast.walk(module.tree) if isinstance(node, ast.Call)
-    ]
+    calls = [node for module in program.modules.values() for node in walk(module.tree) if isinstance(node, ast.Call)]
     keywords = {keyword.arg for call in calls for keyword in call.keywords}
     if None in keywords:
         return program
@@ -53,7 +52,7 @@ class _Shortener(ast.NodeTransformer):
 
     def shorten(self) -> ast.Module:
         """Returns the module's tree, rewritten."""
-        for node in ast.walk(self._module.tree):
+        for node in walk(self._module.tree):
             if isinstance(node, Callable):
                 self._find_names(node)
         self.visit(self._module.tree)
@@ -98,7 +97,7 @@ class _Shortener(ast.NodeTransformer):
 def _words(function: Callable) -> set[str]:
     """Returns all names in a function."""
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in walk(function):
         for field in ("id", "arg", "name", "asname"):
             word = getattr(node, field, None)
             if isinstance(word, str):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from tools.cli.build.program import Module, Program, is_text
 from tools.cli.build.scopes import Binding
+from tools.cli.build.trees import walk
 
 Constant = int | str | bytes
 NAME = re.compile(r"_?[A-Z][A-Z0-9_]*")
@@ -126,7 +127,7 @@ def _names_changed_from_outside(program: Program) -> set[str]:
     """Returns the attributes that any statement assigns, because the object may be a module."""
     changed: set[str] = set()
     for module in program.modules.values():
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load):
                 changed.add(node.attr)
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CHANGES:
@@ -136,7 +137,7 @@ def _names_changed_from_outside(program: Program) -> set[str]:
 
 def _asked_by_name(trees: Iterable[ast.Module]) -> set[str]:
     """Returns the names that are used as attributes, in texts or in imports."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
+    nodes = [node for tree in trees for node in walk(tree)]
     asked = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     asked |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return asked | {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}

@@ -15,6 +15,7 @@ from functools import cached_property
 
 from tools.cli.build.program import Module, Program
 from tools.cli.build.scopes import Binding
+from tools.cli.build.trees import walk
 
 LINKED_STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
 OF_THE_MODULE = ("__file__", "__name__", "__package__", "__path__")  # their values differ between modules
@@ -147,7 +148,7 @@ class _Names:
 
     @cached_property
     def _imports(self) -> list[ast.ImportFrom]:
-        nodes = (node for module in self._program.modules.values() for node in ast.walk(module.tree))
+        nodes = (node for module in self._program.modules.values() for node in walk(module.tree))
         return [node for node in nodes if isinstance(node, ast.ImportFrom)]
 
     def _own(self, module: str) -> list[str]:
@@ -174,7 +175,7 @@ class _Names:
             is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
             if not (isinstance(statement, LINKED_STATEMENTS) or is_text):
                 raise module.refuse(statement, "a linked module may only bind names, without conditions")
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if isinstance(node, ast.Name) and node.id in (*OF_THE_MODULE, "globals"):
                 raise module.refuse(node, f"{node.id} has another value in a linked module")
         for name, found in module.scopes.module.bindings.items():
@@ -284,7 +285,7 @@ class _Linker(ast.NodeTransformer):
         """Returns an import for each used name of a linked module; none if this module is in the same one."""
         if self._names.target(whole) == self._target:
             return []
-        nodes = [one for one in ast.walk(self._module.tree) if isinstance(one, ast.Attribute)]
+        nodes = [one for one in walk(self._module.tree) if isinstance(one, ast.Attribute)]
         asked = sorted({one.attr for one in nodes if isinstance(one.value, ast.Name) and one.value.id == here})
         statements: list[ast.stmt] = []
         for attribute in asked:

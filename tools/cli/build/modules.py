@@ -7,6 +7,7 @@ from pathlib import Path
 
 from device.clock import NTP
 from device.config import Config
+from tools.cli.build.trees import walk
 from tools.cli.paths import source_root
 
 PACKAGES = ("wire", "flash_store", "device")
@@ -93,7 +94,7 @@ def _source(module: str) -> Path | None:
 
 
 def _imports(source: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source.read_text())):
+    for node in walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from tools.cli.build.program import COMPUTED_ACCESS, Module, Program
 from tools.cli.build.scopes import Binding, Scope
+from tools.cli.build.trees import walk
 
 Key = tuple[str, str]  # a module's name, and a name in it
 
@@ -54,7 +55,7 @@ class _Members:
         self._shared: set[str] = set()
         bound: set[str] = set()
         for module in program.modules.values():
-            for node in ast.walk(module.tree):
+            for node in walk(module.tree):
                 if isinstance(node, ast.ClassDef):
                     self._fixed.add(node.name)
                     self._join(module, node)
@@ -229,7 +230,7 @@ def _kept(program: Program, entries: tuple[str, ...]) -> set[Key]:
 
 def _check(program: Program, module: Module) -> None:
     """Raises BuildError for a name that is made of parts."""
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in COMPUTED_ACCESS and len(node.args) > 1:
             is_made = isinstance(node.args[1], ast.BinOp | ast.JoinedStr)
             if is_made and not program.is_foreign(module, node.args[0]):
@@ -273,7 +274,7 @@ def _class_name(scope: Scope | None) -> str | None:
 
 def _uses_of_members(module: Module) -> Iterator[tuple[ast.AST, str]]:
     """Yields each node that uses or binds a private member, with the name."""
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if isinstance(node, ast.Attribute) and _is_private(node.attr):
             yield node, node.attr
         elif isinstance(node, ast.Name | ast.FunctionDef):
@@ -286,7 +287,7 @@ def _uses_of_members(module: Module) -> Iterator[tuple[ast.AST, str]]:
 def _read_in_classes(module: Module) -> set[str]:
     """Returns the names that statements of classes read, where a member of the same name would hide them."""
     found: set[str] = set()
-    for node in ast.walk(module.tree):
+    for node in walk(module.tree):
         if isinstance(node, ast.ClassDef):
             for statement in node.body:
                 found |= {one.id for one in _outside_of_functions(statement) if isinstance(one, ast.Name)}
@@ -325,11 +326,11 @@ def _origin(program: Program, module: Module, binding: Binding) -> Key:
 
 def _imports(program: Program) -> Iterator[ast.ImportFrom]:
     for module in program.modules.values():
-        yield from (node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom))
+        yield from (node for node in walk(module.tree) if isinstance(node, ast.ImportFrom))
 
 
 def _texts(program: Program) -> set[str]:
-    nodes = (node for module in program.modules.values() for node in ast.walk(module.tree))
+    nodes = (node for module in program.modules.values() for node in walk(module.tree))
     return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tools.cli.build.scopes import Binding, Scopes
+from tools.cli.build.trees import children, walk
 
 READS_NAMES = ("globals",)  # a module that calls it may list its own names
 UNKNOWN_NAMES = ("exec", "eval", "locals", "vars")  # functions that may use names which a build cannot see
@@ -35,7 +36,7 @@ class Module:
     @property
     def reads_its_names(self) -> bool:
         """Whether a function of the module lists the module's own names."""
-        return any(isinstance(node, ast.Name) and node.id in READS_NAMES for node in ast.walk(self.tree))
+        return any(isinstance(node, ast.Name) and node.id in READS_NAMES for node in walk(self.tree))
 
     @cached_property
     def acts(self) -> bool:
@@ -66,7 +67,7 @@ class Program:
         """
         program = cls({name: Module(name, path, _parsed(path, text)) for name, (path, text) in sources.items()})
         for module in program.modules.values():
-            for node in ast.walk(module.tree):
+            for node in walk(module.tree):
                 for error in program._faults(module, node):
                     raise error
         return program
@@ -184,13 +185,13 @@ class Program:
 
 def _read_only(tree: ast.Module) -> list[ast.AST]:
     """Returns the nodes of the name `globals` in `globals().items()`."""
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "items"]
+    calls = [node for node in walk(tree) if isinstance(node, ast.Attribute) and node.attr == "items"]
     return [node.value.func for node in calls if isinstance(node.value, ast.Call)]
 
 
 def _parsed(path: str, text: str) -> ast.Module:
     tree = ast.parse(text, path)
-    for node in ast.walk(tree):
+    for node in walk(tree):
         node.source_path = path  # type: ignore[attr-defined]
     return tree
 
@@ -208,7 +209,7 @@ def loaded(node: ast.AST) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Lambda):
         outside = [*node.args.defaults, *node.args.kw_defaults]
     else:
-        outside = [*ast.iter_child_nodes(node)]
+        outside = [*children(node)]
     yield node
     for one in outside:
         if one is not None:
@@ -233,7 +234,7 @@ def _only_computes(bindings: list[Binding]) -> bool:
         body = [one for one in called.body if isinstance(one, ast.FunctionDef) and one.name in ("__init__", "__new__")]
     else:
         body = [called] if isinstance(called, ast.FunctionDef) else []
-    return bool(body) and not any(_changes_others(node) for function in body for node in ast.walk(function))
+    return bool(body) and not any(_changes_others(node) for function in body for node in walk(function))
 
 
 def _changes_others(node: ast.AST) -> bool:
@@ -247,7 +248,7 @@ def _changes_others(node: ast.AST) -> bool:
 
 
 def _import_prefixes(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__":
             yield _prefix(node) or ""
 

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Iterator
 
 from tools.cli.build.program import Module, Program, loaded
+from tools.cli.build.trees import walk
 
 SLOTS = "__slots__"  # MicroPython does not use it
 CALLED_BY_THE_VM = {  # io.IOBase and vfs.mount, with the block devices below
@@ -38,7 +39,7 @@ def prune(program: Program, entries: tuple[str, ...]) -> Program:
         entries: modules whose functions are called from outside the program.
     """
     trees = {name: module.copy().tree for name, module in program.modules.items()}
-    called = [node for name in entries if name in trees for node in ast.walk(trees[name])]
+    called = [node for name in entries if name in trees for node in walk(trees[name])]
     kept = CALLED_BY_THE_VM | {node.name for node in called if isinstance(node, Definition)}
     while True:
         named = kept | {name for tree in trees.values() for name in _named(tree)}
@@ -51,7 +52,7 @@ def _drop(tree: ast.Module, named: set[str]) -> bool:
     """Drops what is not named from a module and its classes; returns whether anything was."""
     dropped = False
     holders: list[ast.Module | ast.ClassDef] = [tree]
-    holders += [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    holders += [node for node in walk(tree) if isinstance(node, ast.ClassDef)]
     for holder in holders:
         stays = [one for one in holder.body if _is_needed(one, named)]
         dropped |= len(stays) < len(holder.body)
@@ -71,7 +72,7 @@ def _target(node: ast.Assign | ast.AnnAssign) -> ast.expr:
 
 
 def _named(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name):
             yield node.id
         elif isinstance(node, ast.Attribute):

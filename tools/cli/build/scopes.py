@@ -7,6 +7,8 @@ Only the statements of a class see the names that the class binds. Other names b
 import ast
 from dataclasses import dataclass, field
 
+from tools.cli.build.trees import children
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 CONDITIONAL = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.With, ast.AsyncWith)
@@ -134,7 +136,8 @@ class _Reader(ast.NodeVisitor):
     def generic_visit(self, node: ast.AST) -> None:
         if isinstance(node, CONDITIONAL):
             self._certain = False
-        super().generic_visit(node)
+        for one in children(node):
+            self.visit(one)
 
     def visit_Name(self, node: ast.Name) -> None:
         if not isinstance(node.ctx, ast.Load):

@@ -9,6 +9,7 @@ from collections.abc import Collection
 from hashlib import sha256
 
 from tools.cli.build.program import Module, Program
+from tools.cli.build.trees import walk
 
 NAME = "TEXTS"
 INTERNED_MAX = 10  # characters; MicroPython makes no object for so short a text
@@ -68,7 +69,7 @@ def _with_texts(
     for name, tree in trees.items():
         if name == holder:
             tree.body.insert(0, texts)
-        elif any(isinstance(node, ast.Name) and node.id == its for node in ast.walk(tree)):
+        elif any(isinstance(node, ast.Name) and node.id == its for node in walk(tree)):
             tree.body.insert(0, ast.ImportFrom(holder, [ast.alias(its)], 0))
     return Program({name: Module(name, program.modules[name].path, tree) for name, tree in trees.items()})
 
@@ -83,7 +84,7 @@ class _Gatherer(ast.NodeTransformer):
     def gather(self, module: Module) -> ast.Module:
         """Returns a module's tree with slices in place of its long texts."""
         is_bound = NAME in module.scopes.all_names()
-        for node in ast.walk(module.tree):
+        for node in walk(module.tree):
             if is_bound or (isinstance(node, ast.Name) and node.id == NAME):
                 raise module.refuse(node, f"{NAME} is a name that the build needs for its own text")
             if isinstance(node, ast.FunctionDef):
@@ -167,7 +168,7 @@ class _Keeper(_Gatherer):
 
 def _check_annotations(module: Module, function: ast.FunctionDef) -> None:
     """Raises BuildError for a name that only an annotation makes local, because annotations are dropped."""
-    for node in ast.walk(function):
+    for node in walk(function):
         if isinstance(node, ast.AnnAssign) and node.value is None and isinstance(node.target, ast.Name):
             scope = module.scopes.owner(node.target)
             if scope is not None and scope.node is function and len(scope.bindings[node.target.id]) == 1:

@@ -1,5 +1,6 @@
 """`holdfast device build`: what goes on a board, and that it runs."""
 
+import gc
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """One build for the tests that only read it: a build takes seconds, and no test makes more than one."""
     folder = tmp_path_factory.mktemp("built")
     return Built(folder, build_board(Board.ESP32, folder))
+
+
+def test_build_leaves_the_garbage_collector_as_it_was(built: Built) -> None:
+    assert gc.isenabled()
 
 
 def test_frozen_modules_are_the_sources_as_they_are(built: Built) -> None:
