@@ -52,6 +52,7 @@ def settle_name(log, config, say) -> bool:
         say(f"client_id is {str(name, 'utf-8')} once the messages of {config.client_id} are sent")
         return True
     try:
+        log.settings.remove("until")  # `KEY` of `device.mqtt.receipts`: no message of the old name goes again
         log.settings.set(NAME_KEY, name)
     except (StoreFull, MessageTooLarge):
         pass  # the store of an older firmware may be full: a later start notes the id

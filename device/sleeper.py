@@ -48,7 +48,7 @@ class Duty:
         self._until_ms = 0  # when sending ends at the latest
         self._waiting = 0  # messages in the store when sending began
 
-    def advance(self, now_ms: int, has_sampled: bool, waiting: int, is_filling: bool) -> str:
+    def advance(self, now_ms: int, has_sampled: bool, waiting: int, is_filling: bool, repeats: bool = False) -> str:
         """To be called in each turn of the loop; returns the phase.
 
         In SENDING the device connects. In ASLEEP it goes to sleep, and keeps `samples` and `failures`.
@@ -57,6 +57,8 @@ class Duty:
             has_sampled: whether this time's readings are stored.
             waiting: number of messages in the store.
             is_filling: whether the store is filling up, so that the device should connect sooner.
+            repeats: whether the device sends acknowledged messages again: it stays awake for them, and comes back
+                to them when it connects the next time.
         """
         if self.phase == SAMPLING and has_sampled:
             self.samples += 1
@@ -66,7 +68,7 @@ class Duty:
                 self._waiting = waiting
             else:
                 self.phase = ASLEEP
-        elif self.phase == SENDING and (not waiting or now_ms >= self._until_ms):
+        elif self.phase == SENDING and (not (waiting or repeats) or now_ms >= self._until_ms):
             self._end(waiting)
         return self.phase
 
@@ -174,7 +176,8 @@ class Sleeper(Device):
 
     def _next_phase(self, now_ms: int) -> str:
         waiting = len(self.log) + self._is_listening(now_ms)
-        return self._duty.advance(now_ms, self.sampler.has_sampled, waiting, self._is_filling())
+        repeats = bool(getattr(self.log, "again", 0))
+        return self._duty.advance(now_ms, self.sampler.has_sampled, waiting, self._is_filling(), repeats)
 
     def _is_filling(self) -> bool:
         message_bytes, sector_count = self.sampler.message_bytes, self.config.sector_count

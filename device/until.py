@@ -3,7 +3,7 @@
 Only a device whose configuration has the key loads this module. So the names of these parts take no heap of others.
 """
 
-from device.mqtt.receipts import TOPIC, KeepingPublisher, KeepingSession
+from device.mqtt.receipts import TOPIC, KeepingPublisher, KeepingSession, topic_of
 from flash_store.kept import KeepingLog
 from wire.codec import MQTT_5
 from wire.topics import matches, parse_shared
@@ -25,6 +25,7 @@ def read(section, config) -> None:
         return
     if config.protocol_level != MQTT_5 or not config.qos:
         raise section.wrong("until", UNTIL[1], f'"{UNTIL[0]}" with mqtt_version 3.1.1 or qos 0')
-    if config.commands is not None and matches(parse_shared(config.commands)[1], TOPIC):
-        raise section.wrong("commands", config.commands, f"a filter that does not take its own {TOPIC}")
+    for own in (TOPIC, topic_of(config.client_id)):
+        if config.commands is not None and matches(parse_shared(config.commands)[1], own):
+            raise section.wrong("commands", config.commands, f"a filter that does not take its own {own}")
     config.until = KeepingParts

@@ -24,10 +24,6 @@ class KeepingLog(Log):
         self.again = 0
         super().__init__(device, on_full, "receipt")
 
-    def __len__(self) -> int:
-        """The messages that are not acknowledged, and the sectors with others that are being sent again."""
-        return len(self._index.live) + (self._ring.sector_seq + 1 - self.again if self.again else 0)
-
     def last_acknowledged(self) -> int:
         """Returns an id above which no message is acknowledged."""
         highest = self.last_id
@@ -44,9 +40,10 @@ class KeepingLog(Log):
                 return ring.seqs[ring.used(position)]
         return 0
 
-    def kept(self, seq: int, first: int, last: int):
+    def kept(self, seq: int, first: int, last: int, ids=()):
         """Yields (id, topic, payload) of acknowledged messages with ids from `first` to `last` in the sector `seq`.
 
+        `ids`: only these of them; if it is empty, all.
         The log may change meanwhile, and the sector may be erased. One message at a time is in RAM.
         """
         ring = self._ring
@@ -58,7 +55,7 @@ class KeepingLog(Log):
                 number = header.number
                 if not valid or not header.is_message() or not first <= number <= last:
                     continue
-                if number in self._index.live or number in left:
+                if number in self._index.live or number in left or (ids and number not in ids):
                     continue
                 found = record.read_body(self._flash, index, offset, record.seed(self.epoch, seq))
                 if found is not None:

@@ -2,8 +2,12 @@
 them keeps acknowledged messages in flash, and sends them again to a gateway that began a new store.
 
 It sends them with their identities, so that they are counted once, and only while no other message is to be sent. It
-goes through flash sector by sector. Each is noted once all of it is acknowledged, so a power cut repeats a sector at
-most.
+goes through flash sector by sector, one in a turn of the device's loop. Each is noted once all of it is acknowledged,
+so a power cut repeats a sector at most.
+
+What the gateway refuses goes again after the pause of `device.mqtt.refusals`, and nothing else of its sector does. If
+the gateway takes other messages, it is given up once it was refused REFUSED_MAX times. What it has no room for is not
+given up.
 """
 
 import binascii
@@ -14,19 +18,27 @@ from device.mqtt.publisher import Publisher
 from device.mqtt.settings import read_setting
 from device.mqtt.states import IN_DOUBT
 from flash_store.errors import MessageTooLarge, StoreFull
+from flash_store.log import packet_identifier
 from wire.errors import WireError
 from wire.identity import find_user_property
 from wire.packet_types import PUBLISH, SUBACK
-from wire.reasons import QUOTA_EXCEEDED, UNSPECIFIED_ERROR
+from wire.reasons import PACKET_IDENTIFIER_IN_USE, QUOTA_EXCEEDED, UNSPECIFIED_ERROR
 
 TOPIC = "hf/receipt"  # as in `wire.receipt`, whose code is for machines with more room
 RECEIPT_BYTES_MAX = 1024
 SIGNATURE_CHARACTERS = 86
+NUMBERS_MAX = 65  # of an epoch: HIGH, and the ends of 32 runs
 STORE = "hf-store"  # as in `wire.hops`
 STORES_MAX = 4  # as many as a device has brokers
-KEY = "kept"  # of the setting
+KEY = "until"  # of the setting; `device.assembly` removes it with a change of the client id
 HEAD = "<5I"
 NOTED_EVERY = 64  # messages that a receipt may settle before flash has it
+REFUSED_MAX = 3  # as often as `device.mqtt.refusals` has a message refused before it is set aside
+
+
+def topic_of(client_id: str) -> str:
+    """Returns the topic name of the receipt that is about a device."""
+    return TOPIC + "/" + client_id.replace("/", "%2F")  # no other character of a client id is escaped
 
 
 class KeepingPublisher(Publisher):
@@ -38,12 +50,17 @@ class KeepingPublisher(Publisher):
 
     def __init__(self, log, client_id: str, *others) -> None:
         super().__init__(log, client_id, *others)
-        self._topic = TOPIC + "/" + client_id.replace("/", "%2F")  # no other character of a client id is escaped
+        self._topic = topic_of(client_id)
         self._tables = ""  # which tables speak
         self._receipt = ("", 0, 0)  # tables, batch and number of the newest receipt
         self._scan = log.kept(0, 0, 0)  # yields the messages of the sector
         self._is_scanning = False
-        self._is_refused = False  # whether the broker had no room for one of them
+        self._goes_on = False  # whether the next turn of the loop has the next sector
+        self._refused: list = []  # ids of messages of the sector that were refused, or could not be sent
+        self._is_full = False  # whether the gateway had no room for one of them
+        self._is_taking = False  # whether the gateway took a message over this connection
+        self._passes = 0  # through the sector, that ended with messages refused though others were taken
+        self._has_sunk = False  # whether a receipt of this connection has made flash have less settled
         name = binascii.crc32(client_id.encode())
         value = read_setting(log, KEY) or b""
         self._first, self._end, self._stores = log.last_id, 0, ""
@@ -54,6 +71,7 @@ class KeepingPublisher(Publisher):
                 self._stores = str(value[struct.calcsize(HEAD) :], "utf-8")
         self._name = name
         self._noted = log.landed
+        self._left_out = self._after if log.again else 0  # what is sent again begins behind this id
 
     @property
     def topics(self) -> list:
@@ -68,6 +86,7 @@ class KeepingPublisher(Publisher):
             self._end = self._log.last_acknowledged()
             self._say(f"the gateway has a new store: messages from {self._after + 1} on go again")
             self._stores = " ".join([store] + self._stores.split()[: STORES_MAX - 1])
+            self._left_out = self._after
             self._go_on(self._log.sector_from(1))
         else:
             self._stores = store
@@ -85,31 +104,52 @@ class KeepingPublisher(Publisher):
                 self._receipt = (tables, batch, self._settled(text))
             else:
                 raise ValueError("it is of another origin")
-        except ValueError as error:
+        except (ValueError, MemoryError) as error:
             self._say(f"a receipt on {topic[:64]} does not count: {error}")
             return
         if self._tables == self._receipt[0]:
             self._log.landed = self._receipt[2]
-            if self._log.landed >= self._noted + NOTED_EVERY:
+            if self._after < self._left_out:  # these tables were made anew, and have less
+                self._left_out = 0
+                self._go_on(self._log.sector_from(1))
+            elif self._log.landed >= self._noted + NOTED_EVERY:
+                self._note()
+            elif self._log.landed < self._noted and not self._has_sunk:
+                self._has_sunk = True  # once over a connection, as each time wears flash
                 self._note()
 
     def detach(self) -> None:
         super().detach()
-        self._is_scanning = False
+        self._is_scanning = self._is_taking = self._has_sunk = False
+        self._refused = []
 
     def fill(self, now_ms: int) -> bool:
         return super().fill(now_ms) or self._send_again(now_ms)
 
-    def handle_puback(self, puback, now_ms: int) -> None:
-        message_id = self._on_the_way.get(puback.packet_identifier, 0)
-        if puback.reason_code == QUOTA_EXCEEDED and not self._log.holds(message_id):
-            self._is_refused = True
-        super().handle_puback(puback, now_ms)
+    def next_timer_ms(self) -> int | None:
+        return 0 if self._goes_on else super().next_timer_ms()
+
+    def handle_timer(self, now_ms: int) -> None:
+        self._goes_on = False
+        super().handle_timer(now_ms)
 
     @property
     def _after(self) -> int:
         """Messages up to this id do not go again."""
         return max(self._first, self._log.landed)
+
+    def _acknowledge(self, message_id: int, now_ms: int) -> None:
+        self._is_taking = True
+        super()._acknowledge(message_id, now_ms)
+
+    def _refuse(self, message_id: int, answer, now_ms: int) -> None:
+        super()._refuse(message_id, answer, now_ms)
+        if not self._log.holds(message_id):
+            self._put_off(message_id, answer.reason_code in (QUOTA_EXCEEDED, PACKET_IDENTIFIER_IN_USE))
+
+    def _put_off(self, message_id: int, is_full: bool) -> None:
+        self._refused.append(message_id)
+        self._is_full = self._is_full or is_full
 
     def _send_again(self, now_ms: int) -> bool:
         """Sends one message again if the window has a place; returns whether there may be another one to send."""
@@ -117,26 +157,42 @@ class KeepingPublisher(Publisher):
         if not log.again or self._session == IN_DOUBT or self._places() <= 0:
             return False
         if not self._is_scanning:
-            self._is_scanning, self._is_refused = True, False
-            self._scan = log.kept(log.again, self._after + 1, self._end)
+            if self._refused and self._refusals is not None and self._refusals.is_waiting:
+                return False
+            self._is_scanning, self._is_full = True, False
+            self._scan = log.kept(log.again, self._after + 1, self._end, self._refused)
+            self._refused = []
         message = next(self._scan, None)
         if message is None:
-            if self._on_the_way:
-                return False  # until all of the sector is acknowledged
-            self._is_scanning = False
-            if not self._is_refused:
-                self._go_on(log.sector_from(log.again + 1))
-            return True
-        if self._is_in_use(message[0]):
-            self._is_refused = True  # by a request: it goes when the sector is gone through once more
+            self._end_pass()
             return False
+        if self._is_in_use(message[0]):
+            self._put_off(message[0], True)  # by a request
+            return True
         self._send((message[0], 1, False, message[1], message[2]), False, now_ms)
+        if packet_identifier(message[0]) not in self._on_the_way:
+            self._put_off(message[0], False)
         return True
+
+    def _end_pass(self) -> None:
+        """Goes on to the next sector, once all that was sent of this one is answered."""
+        if not all(self._log.holds(message_id) for message_id in self._on_the_way.values()):
+            return
+        self._is_scanning = False
+        if self._refused:
+            self._passes += self._is_taking and not self._is_full
+            if self._passes < REFUSED_MAX:
+                return
+            self._say(f"{len(self._refused)} messages do not go again: the gateway refuses them, and takes others")
+        self._go_on(self._log.sector_from(self._log.again + 1))
+        self._goes_on = self._log.again > 0
 
     def _go_on(self, again: int) -> None:
         """Goes on with this sector; 0: all is sent."""
         self._log.again = again
         self._is_scanning = False
+        self._refused = []
+        self._passes = 0
         self._note()
 
     def _note(self) -> None:
@@ -151,24 +207,31 @@ class KeepingPublisher(Publisher):
 
     def _read(self, payload: bytes) -> tuple:
         """Returns tables, batch and what is settled. Raises ValueError."""
-        words = str(payload, "utf-8").split(" ")
-        if len(payload) > RECEIPT_BYTES_MAX or not 4 <= len(words) <= 5 or words[0] != "hf1" or len(words[1]) != 8:
+        if len(payload) > RECEIPT_BYTES_MAX:
+            raise ValueError(f"it has {len(payload)} bytes, expected {RECEIPT_BYTES_MAX} at most")
+        words = str(payload, "utf-8").split(" ", 5)
+        if not 4 <= len(words) <= 5 or words[0] != "hf1" or len(words[1]) != 8:
             raise ValueError("it is none, or cut short")
         if len(words) == 5 and len(words[4]) != SIGNATURE_CHARACTERS:
             raise ValueError("its signature is cut short")
         return words[1], _number(words[2]), words[3]
 
     def _settled(self, text: str) -> int:
-        """Returns the number up to which all messages of this device's epoch are settled. Raises ValueError."""
-        for one in text.split(";"):
-            if one[:9] == f"{self._log.epoch:08x}:":
-                numbers = [_number(number) for number in one[9:].replace("-", ",").split(",")]
-                if sorted(numbers) != numbers:
-                    raise ValueError("its numbers do not ascend")
-                if numbers[-1] > self._log.last_id:
-                    raise ValueError(f"it claims message {numbers[-1]}, and {self._log.last_id} is the last one")
-                return numbers[0]
-        return 0
+        """Returns the number up to which all messages of this device's epoch are settled. Raises ValueError.
+
+        It takes little more of the heap than the text has, whatever that says: a retained one comes with each start.
+        """
+        text = f";{text};"
+        begin = text.find(f";{self._log.epoch:08x}:") + 10
+        if begin < 10:
+            return 0
+        own = text[begin : text.find(";", begin)].replace("-", ",")
+        numbers = [_number(number) for number in own.split(",", NUMBERS_MAX - 1)]
+        if sorted(numbers) != numbers:
+            raise ValueError("its numbers do not ascend")
+        if numbers[-1] > self._log.last_id:
+            raise ValueError(f"it claims message {numbers[-1]}, and {self._log.last_id} is the last one")
+        return numbers[0]
 
 
 class KeepingSession(Session):

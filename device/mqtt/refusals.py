@@ -235,6 +235,8 @@ class Refusals:
 
     def _prove(self, message_id: int, text: str, now_ms: int) -> bool:
         """Counts a proof against a message; returns whether the message is set aside now."""
+        if not self._log.holds(message_id):
+            return False  # it is stored no more, or is one that a device that waits for receipts sends again
         proven = self._proven.ids
         if proven.count(message_id) + 1 < PROOFS:
             self._proven.change(proven[1 - SUSPECTS_MAX :] + [message_id])

@@ -1,11 +1,13 @@
 """A device that waits for receipts: what it keeps, and what it sends again to a gateway with a new store."""
 
+import re
 from random import Random
 from typing import Any
 
 import pytest
 
 from device.mqtt.receipts import RECEIPT_BYTES_MAX, STORE, TOPIC
+from device.values import ConfigError
 from flash_store.kept import KeepingLog
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
@@ -16,7 +18,7 @@ from wire.connection.server import ServerConnection
 from wire.hops import STORE_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
 from wire.properties import USER_PROPERTY
-from wire.reasons import QUOTA_EXCEEDED, SUCCESS
+from wire.reasons import NOT_AUTHORIZED, PACKET_IDENTIFIER_IN_USE, QUOTA_EXCEEDED, SUCCESS
 
 TABLES = "3f0c9a1e"
 EPOCH = f"{0xCAFE:08x}"
@@ -52,12 +54,17 @@ class Gateway(ModelBroker):
 
     def numbers(self) -> list[int]:
         """The numbers of the messages that arrived, by their identities."""
-        found = [find_user_property(one.properties, IDENTITY_PROPERTY) for one in self.arrived]
-        return [decode_identity(one)[2] for one in found if one]
+        return [decode_identity(identity_of(one))[2] for one in self.arrived]
+
+
+def identity_of(publish: Publish) -> str:
+    identity = find_user_property(publish.properties, IDENTITY_PROPERTY)
+    assert identity
+    return identity
 
 
 def start(board: VirtualBoard, gateway: ModelBroker, **change: Any) -> VirtualDevice:
-    return VirtualDevice(board, gateway, until="receipt", **change)
+    return VirtualDevice(board, gateway, **{"until": "receipt", **change})
 
 
 def sent(device: VirtualDevice, count: int, size: int = 40) -> None:
@@ -207,6 +214,163 @@ def test_a_gateway_without_room_gets_it_all_later() -> None:
     assert not len(device.log)
 
 
+@pytest.mark.parametrize("reason_code", [NOT_AUTHORIZED, PACKET_IDENTIFIER_IN_USE, QUOTA_EXCEEDED])
+def test_a_gateway_that_takes_nothing_yet_gets_it_all_later(reason_code: int) -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 40)
+    gateway.begin_store(SECOND)
+    gateway.refuses = lambda _publish: reason_code
+    reconnect(device)
+    assert gateway.numbers() == []
+    assert len(gateway.publishes) < 40 + 60
+    gateway.refuses = lambda _publish: SUCCESS
+    device.run(seconds=600)
+    assert sorted(gateway.numbers()) == list(range(1, 41))
+
+
+def test_what_is_refused_goes_again_alone_and_with_pauses() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 40)
+    gateway.begin_store(SECOND)
+    gateway.refuses = lambda publish: QUOTA_EXCEEDED if publish.payload.startswith(b"7x") else SUCCESS
+    before = len(gateway.publishes)
+    device.port.cut()
+    device.run(seconds=3600)
+    assert len(gateway.publishes) - before < 40 + 3600
+    assert sorted(gateway.numbers()) == [number for number in range(1, 41) if number != 8]
+    gateway.refuses = lambda _publish: SUCCESS
+    device.run(seconds=60)
+    assert sorted(gateway.numbers()) == list(range(1, 41))
+
+
+def test_a_message_that_a_gateway_refuses_while_it_takes_others_does_not_hold_these_up() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 150)
+    gateway.begin_store(SECOND)
+    gateway.refuses = lambda publish: NOT_AUTHORIZED if publish.payload.startswith(b"7x") else SUCCESS
+    reconnect(device)
+    assert gateway.numbers() == [number for number in range(1, 151) if number != 8]
+    assert "1 messages do not go again: the gateway refuses them, and takes others" in board.lines
+
+
+def test_a_store_of_many_sectors_is_gone_through_one_sector_a_turn_at_once() -> None:
+    board, gateway = VirtualBoard(32), Gateway()
+    device = start(board, gateway)
+    for _ in range(5):
+        sent(device, 200, 60)
+    gateway.settle("1000")
+    reconnect(device)
+    gateway.begin_store(SECOND)
+    log = device.log
+    assert isinstance(log, KeepingLog)
+    device.port.cut()
+    assert device.run(lambda: log.again, 60)
+    sectors, since_ms = [log.again], board.now_ms
+    while log.again:
+        last_ms = board.now_ms
+        turn(device)
+        sectors.append(log.again)
+    assert sectors == [*range(sectors[0], sectors[0] + len(sectors) - 1), 0]
+    assert len(sectors) > 20
+    assert last_ms - since_ms < 1000
+    assert gateway.numbers() == []
+
+
+def test_fresh_messages_go_beside_those_that_go_again_and_hold_none_of_them_up() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 300)
+    gateway.begin_store(SECOND)
+    log = device.log
+    assert isinstance(log, KeepingLog)
+    device.port.cut()
+    assert device.run(lambda: log.again, 60)
+    for number in range(301, 601):
+        device.publish("telemetry/garage", b"fresh")
+        turn(device)
+        turn(device)
+        assert number in [decode_identity(identity_of(one))[2] for one in gateway.publishes[-16:]]
+    assert not log.again
+    assert set(gateway.numbers()) >= set(range(1, 601))
+
+
+def test_a_message_that_stays_without_an_answer_does_not_hold_up_what_goes_again() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 200)
+    gateway.begin_store(SECOND)
+    gateway.completes = False
+    device.publish("telemetry/garage", b"unanswered", 2)
+    reconnect(device)
+    assert gateway.numbers() == list(range(1, 201))
+    assert len(device.log) == 1
+
+
+def test_tables_that_were_made_anew_and_have_less_get_what_only_the_former_had() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 200)
+    gateway.settle("190")
+    reconnect(device)
+    gateway.begin_store(SECOND)
+    gateway.retained = {OWN: f"hf1 0000abcd 1 {EPOCH}:10".encode(), "hf/receipt": b"hf1 0000abcd 1 5"}
+    device = start(board, gateway)
+    device.run(seconds=60)
+    assert landed(device) == 10
+    assert sorted(set(gateway.numbers())) == list(range(11, 201))
+
+
+def test_what_receipts_take_back_is_forgotten_over_a_restart_too_and_flash_is_not_worn_out_by_it() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 200)
+    gateway.settle("190")
+    reconnect(device)
+    programmed = board.flash.bytes_programmed
+    for batch in range(2, 1000, 2):
+        tell(device, OWN, f"hf1 {TABLES} {batch} {EPOCH}:10".encode())
+        tell(device, OWN, f"hf1 {TABLES} {batch + 1} {EPOCH}:190".encode())
+    tell(device, OWN, f"hf1 {TABLES} 1000 {EPOCH}:10".encode())
+    assert board.flash.bytes_programmed - programmed < 1000
+    reconnect(device)
+    tell(device, OWN, f"hf1 {TABLES} 1001 {EPOCH}:11".encode())
+    gateway.retained = {}
+    assert landed(start(board, gateway)) <= 11
+
+
+@pytest.mark.parametrize("change", [{"until": "acknowledgement"}, {}])
+def test_what_was_made_under_another_name_meanwhile_does_not_go_again_under_the_old_one(change: dict[str, str]) -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    sent(start(board, gateway), 20)
+    sent(start(board, Gateway(None), client_id="garage-2", **change), 5)
+    sent(start(board, gateway), 5)
+    gateway.begin_store(SECOND)
+    sent(start(board, gateway), 1)
+    assert sorted(gateway.numbers()) == list(range(26, 32))
+
+
+def test_sectors_that_go_again_are_not_counted_as_messages() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    sent(device, 300)
+    gateway.begin_store(SECOND)
+    gateway.takes = False
+    reconnect(device)
+    log = device.log
+    assert isinstance(log, KeepingLog)
+    assert log.again
+    assert (len(log), log.stats()["live"]) == (0, 0)
+
+
+def test_commands_may_not_take_the_devices_own_receipt() -> None:
+    for commands in ("hf/receipt", "+/+/garage-1", "hf/receipt/+"):
+        with pytest.raises(ConfigError, match=f"commands is .{re.escape(commands)}., expected .* own hf/receipt"):
+            start(VirtualBoard(), Gateway(), commands=commands)
+
+
 @pytest.mark.parametrize(
     ("topic", "payload", "problem"),
     [
@@ -220,7 +384,9 @@ def test_a_gateway_without_room_gets_it_all_later() -> None:
         (OWN, f"hf1 {TABLES} 7 {EPOCH}:9,8", "its numbers do not ascend"),
         (OWN, f"hf1 {TABLES} 07 {EPOCH}:9", "07 is no number"),
         (OWN, f"hf2 {TABLES} 7 {EPOCH}:9", "it is none, or cut short"),
-        (OWN, f"hf1 {TABLES} 7 {EPOCH}:9" + " " * 1100, "it is none, or cut short"),
+        (OWN, f"hf1 {TABLES} 7 {EPOCH}:9" + " " * 1100, "expected 1024 at most"),
+        (OWN, f"hf1 {TABLES} 7 {EPOCH}:9" + " " * 900, "it is none, or cut short"),
+        (OWN, f"hf1 {TABLES} 7 {EPOCH}:1" + "".join(f",{number}" for number in range(3, 200, 2)), "invalid"),
         (OWN, b"\xff\xfe", "utf-8"),
     ],
 )
@@ -256,6 +422,12 @@ def test_a_broker_that_refuses_the_receipts_is_named_and_gets_the_messages() -> 
     sent(start(board, gateway, commands="to/garage-1"), 3)
     assert gateway.numbers() == [1, 2, 3]
     assert "no receipts: the broker refuses the subscription" in board.lines
+
+
+def turn(device: VirtualDevice) -> None:
+    """One turn of the device's loop."""
+    turns = iter((False, True))
+    device.run(lambda: next(turns))
 
 
 def tell(device: VirtualDevice, topic: str, payload: bytes) -> None:
