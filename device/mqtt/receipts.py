@@ -226,7 +226,9 @@ class KeepingPublisher(Publisher):
         if begin < 10:
             return 0
         own = text[begin : text.find(";", begin)].replace("-", ",")
-        numbers = [_number(number) for number in own.split(",", NUMBERS_MAX - 1)]
+        if own.count(",") >= NUMBERS_MAX:
+            raise ValueError(f"it has more than {NUMBERS_MAX} numbers of an epoch")
+        numbers = [_number(number) for number in own.split(",")]
         if sorted(numbers) != numbers:
             raise ValueError("its numbers do not ascend")
         if numbers[-1] > self._log.last_id:
