@@ -45,11 +45,17 @@ class Publisher:
         self.qos = qos
         self.count = count
         self.limit = 0
+        self._is_connected = False
         self._allowed = asyncio.Event()
         self._progress = asyncio.Event()
         self._in_flight: dict[int, int] = {}  # packet identifier: number
         self._received: dict[int, int] = {}  # the same, for messages that have had their PUBREC
         self._refused: list[int] = []
+
+    @property
+    def is_expecting(self) -> bool:
+        """Whether an acknowledgement may come over the connection that it has."""
+        return self._is_connected and bool(self._in_flight or self._received)
 
     @property
     def topic(self) -> str:
@@ -89,11 +95,13 @@ class Publisher:
         """Publishes until the gateway has acknowledged all messages, over as many connections as it takes."""
         while len(self.accepted) < self.count or self._received:
             client = Client(self.name, clean_start=False, keep_alive_s=0)
+            self._is_connected = True
             with suppress(OSError, UnexpectedEvent, TimeoutError, WireError):
                 await client.connect(self._port)
                 if client.connack.reason_code == SUCCESS:  # it refuses where its disk is full
                     await self._serve(client)
             client.cut()
+            self._is_connected = False
             await asyncio.sleep(RECONNECT_S)
 
     async def mark(self) -> None:

@@ -5,7 +5,9 @@ import contextlib
 import json
 import random
 from collections import Counter
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from tools.cli.flash.reader import read_store
 from tools.lab.journal import read_journal
@@ -130,17 +132,8 @@ class Tormented:
         ends_by_operation = self._chance.random() < 0.5
         last = self._chance.randrange(1, LAST_OPERATION_MAX) if ends_by_operation else 0
         process = self._process(last)
-        process.start()
-        end = asyncio.create_task(asyncio.to_thread(process.ended))
-        moment = asyncio.create_task(asyncio.sleep(LIFE_S) if last else self._moment(process))
-        try:
-            await asyncio.wait([end, moment], return_when=asyncio.FIRST_COMPLETED)
-        finally:  # or a run that fails waits for its devices for ever
-            moment.cancel()
-            process.kill()
-        code, lines = await end
-        if code != POWER_CUT:
-            self.witness.violations.append(f"{self.name} ended by itself, exit code {code}: {lines[-1:]}")
+        if violation := await live(process, asyncio.sleep(LIFE_S) if last else self._moment(process)):
+            self.witness.violations.append(violation)
         self.struck["power"] += 1
 
     async def _moment(self, process: Process) -> None:
@@ -161,10 +154,30 @@ class Tormented:
         await self._link.open()
 
     def _process(self, last: int) -> Process:
-        seed = self._chance.getrandbits(30)
-        argv = [*self._vm.argv, *HEAP, *PROGRAM, str(self._config), str(last), str(seed)]
+        argv = powered_command(self._vm, self._config, last, self._chance.getrandbits(30))
         return Process(self.name, argv, self._output, self._vm.environment())
 
     def _is_empty(self) -> bool:
         store = read_store(self._flash.read_bytes(), SECTOR_BYTES)
         return not (store.messages or store.gaps)
+
+
+def powered_command(vm: MicroPython, config: Path, last: int, seed: int) -> list[str]:
+    """Returns what runs the firmware until its flash operation number `last`, from 1, which is partly done; 0: without
+    end. `seed`: how much of it is done."""
+    return [*vm.argv, *HEAP, *PROGRAM, str(config), str(last), str(seed)]
+
+
+async def live(process: Process, moment: Coroutine[Any, Any, None]) -> str | None:
+    """Runs a device until its power is cut, by itself or at the end of `moment`. Returns a sentence if it ends in
+    another way."""
+    process.start()
+    end = asyncio.create_task(asyncio.to_thread(process.ended))
+    cut = asyncio.create_task(moment)
+    try:
+        await asyncio.wait([end, cut], return_when=asyncio.FIRST_COMPLETED)
+    finally:  # or a run that fails waits for its devices for ever
+        cut.cancel()
+        process.kill()
+    code, lines = await end
+    return None if code == POWER_CUT else f"{process.name} ended by itself, exit code {code}: {lines[-1:]}"

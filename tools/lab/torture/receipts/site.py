@@ -24,6 +24,7 @@ GATEWAY, ROUTE, LANDER, JOB = "edge", "central", "lander-1", "job"
 ROLL_S = 1
 JOB_EVERY_S = 2
 RESEND_AFTER_S = 4
+JOB_S = 60.0
 LOOK_S = 0.5
 MESSAGES = "SELECT origin, epoch, seq FROM bronze_messages"
 TABLE = """\
@@ -58,6 +59,8 @@ class ReceiptsSite(Site):
     Attributes:
         gateway, broker, lander, job: the processes.
         landing, tables: the folders of the landing files and the tables.
+        away: the names of the processes that do not run now, as a fault says.
+        origins: whose messages are counted.
     """
 
     def __init__(
@@ -88,29 +91,30 @@ class ReceiptsSite(Site):
         share = -(-messages // PUBLISHERS)
         counts = [min(share, messages - first) for first in range(0, messages, share)]
         self.publishers = [Sender(f"p{number}", self.gateway.port, 1, count) for number, count in enumerate(counts)]
-        self._away: set[str] = set()
+        self.origins = {one.name for one in self.publishers}
+        self.away: set[str] = set()
 
     async def open(self) -> None:
         """Starts each process after its peers. Raises ProcessFailed, OSError."""
-        for process in self.processes.values():
-            await process.up()
+        for name, process in self.processes.items():
+            if name not in self.away:
+                await process.up()
 
     def is_done(self, name: str) -> bool:
-        return name in self._away
+        return name in self.away
 
     # What was acknowledged, and what is where
 
     def accepted(self) -> set[Identity]:
-        """The messages that the gateway has acknowledged to publishers."""
+        """The messages that have to be in the tables in the end: the gateway has acknowledged them to publishers."""
         return {(one.name, EPOCH, number) for one in self.publishers for number in one.accepted}
 
     def in_tables(self) -> Counter[Identity]:
-        """How often each message of a publisher is in the table of messages now; of none if there are no tables."""
-        names = {one.name for one in self.publishers}
+        """How often each message is in the table of messages now; none is if there are no tables."""
         found: Counter[Identity] = Counter()
         with suppress(NoTables), OpenTables(self.tables) as tables:
             for origin, epoch, seq in tables.select(MESSAGES).rows:
-                if origin in names:
+                if origin in self.origins:
                     found[str(origin), int(str(epoch), 16), int(str(seq))] += 1
         return found
 
@@ -128,6 +132,11 @@ class ReceiptsSite(Site):
         path = self.folder / "job.log"
         lines = path.read_text().splitlines() if path.exists() else []
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    async def job_runs(self, more: int) -> None:
+        """Returns when the job, which has just begun, has ended `more` runs, or has not in a minute."""
+        enough = len(self.runs()) + more
+        await self.until(lambda: len(self.runs()) >= enough, JOB_S)
 
     async def until(self, is_so: Callable[[], bool], deadline_s: float) -> bool:
         """Returns when it is so, and whether it is within a time."""
@@ -148,7 +157,7 @@ class ReceiptsSite(Site):
         return status["connected"] and not status["backlog_messages"]
 
     def is_complete(self) -> bool:
-        """Whether all that the gateway has acknowledged is in the tables."""
+        """Whether all that has to be in the tables is there."""
         return not self.accepted() - self.in_tables().keys()
 
     # What the faults are made of
@@ -164,13 +173,13 @@ class ReceiptsSite(Site):
 
     async def stop(self, process: Process, name: str) -> None:
         """Kills a process, which stays away until `back`."""
-        self._away.add(name)
+        self.away.add(name)
         await asyncio.to_thread(process.kill)
 
     async def back(self, process: Process, name: str) -> None:
         """Starts it again. Raises ProcessFailed."""
         await process.up()
-        self._away.discard(name)
+        self.away.discard(name)
 
     async def ingest(self, *more: str) -> tuple[int, list[str]]:
         """Runs the job once, with receipts; returns its exit code and its lines."""
