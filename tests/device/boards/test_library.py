@@ -45,11 +45,11 @@ take(load_and_keep)
 FORMS = ("modules", "image", "as written")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["modules"])
 def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a board's `/lib`, in one of the forms; to build it is no part of a test, whose time is limited."""
     folder = tmp_path_factory.mktemp("board")
-    form = getattr(request, "param", "modules")
+    form = request.param
     if form == "image":
         for path, content in compile_program(Board.UNIX).items():
             (folder / "lib" / path).parent.mkdir(parents=True, exist_ok=True)
