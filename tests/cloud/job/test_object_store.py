@@ -147,11 +147,22 @@ def test_landing_files_of_a_local_folder_become_tables_in_an_object_store(
     store.check()
 
 
-def test_run_after_a_cut_at_any_write_completes_the_tables(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [
+        (READINGS, LANDING_FILES),
+        pytest.param((BRONZE_MESSAGES, READINGS, QUARANTINE, BATCHES, LEDGER, LANDING_FILES), marks=pytest.mark.long),
+    ],
+    ids=["some", "all"],
+)
+def test_run_after_a_cut_at_any_write_completes_the_tables(
+    points: tuple[Table, ...], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`test_cut_job.py` has each of the cuts with tables in a folder."""
     store.land(FIRST)
     store.ingest()
     store.land(SECOND, boot=2)
-    for point in (BRONZE_MESSAGES, READINGS, QUARANTINE, BATCHES, LEDGER, LANDING_FILES):
+    for point in points:
         with monkeypatch.context() as patch:
             cut_after(point, patch)
             with pytest.raises(Cut):

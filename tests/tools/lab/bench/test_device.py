@@ -13,11 +13,12 @@ from tools.lab.testing.mosquitto import Mosquitto
 from tools.lab.testing.process import ProcessFailed
 
 
-@pytest.fixture
-def firmware(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def firmware(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a build, which is no part of a test, whose time is limited."""
-    build.build_board(build.Board.UNIX, tmp_path / "firmware")
-    return tmp_path / "firmware"
+    folder = tmp_path_factory.mktemp("firmware")
+    build.build_board(build.Board.UNIX, folder)
+    return folder
 
 
 async def test_a_compiled_device_empties_its_flash_and_dies_in_a_heap_too_small(

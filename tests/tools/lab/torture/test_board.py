@@ -3,6 +3,8 @@
 import random
 from pathlib import Path
 
+import pytest
+
 from tests.support.board_tools import NEEDS_BOARD_TOOLS
 from tools.lab.micropython import MicroPython
 from tools.lab.sim.whole.esp import WholeBoard
@@ -12,12 +14,15 @@ from tools.lab.torture.board.victim import STORE, Victim
 pytestmark = NEEDS_BOARD_TOOLS
 
 
-def test_boards_that_are_cut_are_ready_after_a_repetition(tmp_path: Path, micropython: MicroPython, seed: int) -> None:
+@pytest.mark.parametrize("boards", [1, pytest.param(3, marks=pytest.mark.long)])
+def test_boards_that_are_cut_are_ready_after_a_repetition(
+    boards: int, tmp_path: Path, micropython: MicroPython, seed: int
+) -> None:
     torture = Torture()
-    for number in range(3):
+    for number in range(boards):
         torture.run(micropython, tmp_path, number, seed)
     assert torture.violations == []
-    assert torture.cuts + torture.missed == 3
+    assert torture.cuts + torture.missed == boards
 
 
 def test_a_lost_message_and_a_changed_byte_are_noticed(tmp_path: Path, micropython: MicroPython, seed: int) -> None:
