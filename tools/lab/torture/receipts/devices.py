@@ -12,8 +12,8 @@ from tools.lab.torture.device.life import live, powered_command
 from tools.lab.torture.publisher import TOPIC
 
 DEVICE_QOS = {"board-1": 1, "board-2": 2, "board-3": 2}
-SAMPLING_INTERVAL_MS = 100
-FLASH_SECTORS = 128  # some 1,500 messages, of two and a half minutes
+SAMPLING_INTERVAL_MS = 200
+FLASH_SECTORS = 128  # some 1,500 messages, of five minutes
 LAST_OPERATION_MAX = 40  # of the flash, in a life that one of them ends
 LIFE_S = 2.0  # at most, of such a life
 
