@@ -263,8 +263,9 @@ class KeepingSession(Session):
             self._publisher.hear(event.topic, event.payload)
         elif kind == SUBACK and event.packet_identifier == self._asked:
             self._asked = 0
-            if max(event.reason_codes) >= UNSPECIFIED_ERROR:
-                self._say("no receipts: the broker refuses the subscription")
+            for topic, reason_code in zip(self._publisher.topics, event.reason_codes):
+                if reason_code >= UNSPECIFIED_ERROR:
+                    self._say(f"no receipts: the broker refuses the subscription to {topic}")
         else:
             super()._handle(event, now_ms)
 

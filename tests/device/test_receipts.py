@@ -18,8 +18,17 @@ from tools.lab.micropython import MicroPython
 from tools.lab.testing.client import Client
 from tools.lab.testing.gateway import Gateway
 from wire.identity import RECEIVE
+from wire.receipt import receipt_topic
 
 READINGS = 240
+RULES = "allow * publish,subscribe #\n"
+PAGE_RULES = """
+allow * publish telemetry/#
+allow * subscribe hf/receipt
+allow * subscribe hf/receipt/%c
+allow * subscribe hf/receipt/site%2Fgarage
+allow * publish hf/receipt/#
+"""
 AWAKE_MS, INTERVAL_MS = 2000, 10_000
 ROUND_TRIP_MS = 50
 HEAP_BYTES = 24 * 1024  # what a receipt may take at once on a VM of 64 bits, also of what the next collection frees
@@ -69,6 +78,56 @@ async def test_a_gateway_that_lost_its_store_gets_all_that_the_flash_held(
         await arrived(client, made)
     finally:
         await device.kill()
+        gateway.kill()
+
+
+async def test_a_gateway_that_was_replaced_before_its_rules_were_gets_all_once_they_are_there(
+    micropython: MicroPython, tmp_path: Path
+) -> None:
+    (tmp_path / "gateway").mkdir()
+    gateway = Gateway(tmp_path / "gateway", rules=RULES)
+    device = Firmware(micropython, tmp_path, tcp(gateway.port), readings_limit=READINGS, until="receipt")
+    await gateway.up()
+    try:
+        client = await Client("before", wishes=(RECEIVE,)).connect(gateway.port)
+        await client.subscribe(TOPIC)
+        await device.start()
+        await device.says(f"all {READINGS} readings made")
+        made = {line.seq for line in device.journal()}
+        await arrived(client, made)
+        gateway.kill()
+        shutil.rmtree(gateway.messages.parent)
+        (tmp_path / "gateway" / "rules").write_text("allow * subscribe #\n")
+        await gateway.up()
+        await device.says("refused: not authorized")
+        (tmp_path / "gateway" / "rules").write_text(RULES)
+        await gateway.interrupt()
+        client = await Client("after", wishes=(RECEIVE,)).connect(gateway.port)
+        await client.subscribe(TOPIC)
+        await arrived(client, made)
+    finally:
+        await device.kill()
+        gateway.kill()
+
+
+@pytest.mark.parametrize("name", ["garage-1", "site/garage"])
+async def test_a_device_hears_its_own_receipt_by_the_rules_of_the_page(
+    micropython: MicroPython, tmp_path: Path, name: str
+) -> None:
+    """A receipt that claims too much tells that it was heard."""
+    (tmp_path / "gateway").mkdir()
+    gateway = Gateway(tmp_path / "gateway", rules=PAGE_RULES)
+    device = Firmware(micropython, tmp_path, tcp(gateway.port), readings_limit=1, until="receipt", client_id=name)
+    await gateway.up()
+    try:
+        await device.start()
+        await device.says("connected to")
+        epoch = (await device.says("epoch ")).split("epoch ")[1][:8]
+        client = await Client("job").connect(gateway.port)
+        await client.publish(receipt_topic(name), f"hf1 3f0c9a1e 1 {epoch}:99".encode(), qos=1, retain=True)
+        await device.says(f"a receipt on {receipt_topic(name)} does not count: it claims message 99")
+    finally:
+        assert not any("no receipts" in line for line in await device.end())
         gateway.kill()
 
 

@@ -133,6 +133,20 @@ def test_messages_under_a_former_name_do_not_go_again_under_the_new_one() -> Non
     assert sorted(gateway.numbers()) == list(range(21, 27))
 
 
+def test_a_store_that_is_lost_again_while_messages_go_again_gets_them_all() -> None:
+    board, gateway = VirtualBoard(), Gateway()
+    device = start(board, gateway)
+    gateway.cut = device.port.cut
+    sent(device, 200)
+    for store in (SECOND, "00000003"):
+        gateway.begin_store(store)
+        gateway.packets_left = 100
+        reconnect(device) if store == SECOND else device.port.cut()
+    gateway.packets_left = None
+    device.run(seconds=600)
+    assert set(gateway.numbers()) == set(range(1, 201))
+
+
 def test_what_was_never_sent_goes_first() -> None:
     board, gateway = VirtualBoard(), Gateway()
     device = start(board, gateway)
@@ -422,10 +436,12 @@ def test_a_receipt_counts_once_the_tables_are_those_that_speak_now() -> None:
 
 def test_a_broker_that_refuses_the_receipts_is_named_and_gets_the_messages() -> None:
     board, gateway = VirtualBoard(), Gateway()
-    gateway.grants = []
+    gateway.grants = ["hf/receipt"]
     sent(start(board, gateway, commands="to/garage-1"), 3)
     assert gateway.numbers() == [1, 2, 3]
-    assert "no receipts: the broker refuses the subscription" in board.lines
+    assert [line for line in board.lines if "no receipts" in line] == [
+        "no receipts: the broker refuses the subscription to hf/receipt/garage-1"
+    ]
 
 
 def turn(device: VirtualDevice) -> None:
