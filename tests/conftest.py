@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["pytest_pyfunc_call"]
 
-LONG = ("tests/tools/lab/", "tests/house/test_bootstrap.py")
+LONG = ("tests/tools/lab/", "tests/house/test_bootstrap.py", "tests/uplink/test_remote.py")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
