@@ -89,8 +89,6 @@ _RULES = {
     SHARED_SUBSCRIPTION_AVAILABLE: _rule(_FLAG, CONNACK),
 }
 
-_NEVER_ZERO = (SUBSCRIPTION_IDENTIFIER, RECEIVE_MAXIMUM, TOPIC_ALIAS, MAXIMUM_PACKET_SIZE)
-
 
 VALUES_MAX = 10_000
 
@@ -156,7 +154,7 @@ def _fault(identifier: int, kind: int, value) -> str | None:
         return f"property 0x{identifier:02x} is {value}, not 0 or 1"
     if identifier == RESPONSE_TOPIC and ("+" in value or "#" in value):
         return "a response topic holds a wildcard [MQTT-3.3.2-14]"
-    if value == 0 and identifier in _NEVER_ZERO:
+    if value == 0 and identifier in (SUBSCRIPTION_IDENTIFIER, RECEIVE_MAXIMUM, TOPIC_ALIAS, MAXIMUM_PACKET_SIZE):
         return f"property 0x{identifier:02x} may not be 0"
     return None
 

@@ -8,7 +8,7 @@ is stale: the messages that it had not released went to the other broker meanwhi
 to newer messages. So the device begins a new session (Clean Start).
 """
 
-import binascii
+from binascii import crc32
 
 from device.mqtt.settings import BROKER, SCRAM, read_setting
 from flash_store.errors import MessageTooLarge, StoreFull
@@ -85,7 +85,7 @@ class Brokers:
             pass
 
     def _name(self) -> bytes:
-        return binascii.crc32(self.port.name.encode()).to_bytes(4, "little")
+        return crc32(self.port.name.encode()).to_bytes(4, "little")
 
     def accept(self, now_ms: int) -> None:
         """The broker has accepted the connection."""

@@ -1,7 +1,7 @@
 """Samples the sensors and stores the readings of each moment as one message in flash."""
 
-import binascii
 import struct
+from binascii import crc32
 
 from device.readings.payload import encoder
 from flash_store.errors import DeviceFailed, HeapFull, StoreFull
@@ -227,4 +227,4 @@ class DeadBand:
 
     def _mark(self, value):
         """Returns what is compared and kept: a number, or for a text a hash that a board float holds exactly."""
-        return binascii.crc32(value.encode()) & 0xFF_FFFF if isinstance(value, str) else value
+        return crc32(value.encode()) & 0xFF_FFFF if isinstance(value, str) else value

@@ -47,7 +47,7 @@ class Connack(Packet):
             if reason_code >= len(RETURN_CODES):
                 raise RemoteProtocolError(PROTOCOL_ERROR, f"return code {reason_code} is reserved [3.1.1 table 3.1]")
             reason_code = RETURN_CODES[reason_code]
-        check_reason_code(reason_code, cls._ALLOWED, "CONNACK")
+        check_reason_code(reason_code, cls._ALLOWED, cls.__name__.upper())
         if acknowledge_flags and reason_code != SUCCESS:
             text = "a CONNACK that refuses has Session Present [MQTT-3.2.2-6]"
             raise RemoteProtocolError(PROTOCOL_ERROR, text)

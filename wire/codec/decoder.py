@@ -17,8 +17,6 @@ TO_CLIENT = {
 }
 """The packets that a client reads. It adds SUBACK, UNSUBACK and AUTH when it sends a packet that they answer."""
 
-_FLAGS_TWO = (PUBREL, SUBSCRIBE, UNSUBSCRIBE)  # their fixed header has the flags 0b0010, table 2-2
-
 
 class PacketDecoder:
     """Finds the packets in the bytes that it is fed, which may be split anywhere.
@@ -91,7 +89,7 @@ class PacketDecoder:
         packet_type = first_byte >> 4
         if packet_type == 0 or (packet_type == AUTH and self.level != MQTT_5):
             raise malformed(f"packet type {packet_type} is reserved")
-        flags = 2 if packet_type in _FLAGS_TWO else 0
+        flags = 2 if packet_type in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0  # table 2-2
         # The decoding functions of CONNECT and PUBLISH check the flags themselves; a CONNECT's depend on its level.
         if packet_type not in (CONNECT, PUBLISH) and first_byte & 0x0F != flags and not self.ignores_flags:
             raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
