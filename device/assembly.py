@@ -24,7 +24,7 @@ def open_flash(config, board):
 
 def open_log(flash, board, config, watchdog) -> Log:
     """Mounts the log; formats the flash first, but only if nothing was ever stored on it. Raises StoreCorrupt."""
-    kind = Log if config.until is None else config.until.Log
+    kind = Log if config.until is None else config.until[0]
     watchdog.lengthen(MOUNT_MS)
     try:
         return kind(flash, config.on_full)
@@ -185,7 +185,7 @@ def make_session(device, make_port, on_message) -> Session:
     config = device.config
     dropped = make_dropped_in_flight(device.log)
     keeping = config.until
-    publisher = (Publisher if keeping is None else keeping.Publisher)(
+    publisher = (Publisher if keeping is None else keeping[1])(
         device.log, config.client_id, device.clock, device.say, config.resends, dropped, device.qos0_queue
     )
     inbox = status = None
@@ -201,7 +201,7 @@ def make_session(device, make_port, on_message) -> Session:
         if device.field is None or not device.field.is_on_trial:
             raise
         raise OSError(f"the move cannot be tried: {error}")  # so the device restarts, and goes back
-    kind = Session if keeping is None else keeping.Session
+    kind = Session if keeping is None else keeping[2]
     return kind(brokers, config, publisher, device.clock, device.say, inbox, status, _when_timed(device))
 
 

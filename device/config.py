@@ -100,9 +100,9 @@ class Config(Values):
                 if matches(parse_shared(self.commands)[1], own):  # the device would answer its own answers for ever
                     raise section.wrong("commands", self.commands, f"a filter that does not take its own {own}")
         if section.has("until"):
-            from device import until
+            from device.mqtt.receipts import read_until
 
-            until.read(section, self)
+            read_until(section, self)
 
 
 class Readable:

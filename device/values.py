@@ -12,4 +12,4 @@ class Values:
     """
 
     until = None
-    """`device.until.KeepingParts` of a device that keeps messages until a receipt."""
+    """The classes of the log, publisher and session of a device that keeps messages until a receipt."""

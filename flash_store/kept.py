@@ -19,18 +19,9 @@ class KeepingLog(Log):
     acknowledged messages are being sent again, 0 if none are; the device sets both.
     """
 
-    def __init__(self, device, on_full: str = "reject_new") -> None:
-        self.landed = 0
-        self.again = 0
-        super().__init__(device, on_full, "receipt")
-
-    def last_acknowledged(self) -> int:
-        """Returns an id above which no message is acknowledged."""
-        highest = self.last_id
-        for first, last in self._index.live.ranges():
-            if last >= highest:
-                highest = first - 1
-        return highest
+    until = "receipt"
+    landed = 0
+    again = 0
 
     def sector_from(self, seq: int) -> int:
         """Returns the sector_seq of the oldest sector in use from `seq` on; 0 if there is none."""
@@ -41,9 +32,9 @@ class KeepingLog(Log):
         return 0
 
     def kept(self, seq: int, first: int, last: int, ids=()):
-        """Yields (id, topic, payload) of acknowledged messages with ids from `first` to `last` in the sector `seq`.
+        """Yields acknowledged messages with ids from `first` to `last` in the sector `seq`.
 
-        `ids`: only these of them; if it is empty, all.
+        They are as those of `messages`, but at QoS 1 and not retained. `ids`: only these of them; if it is empty, all.
         The log may change meanwhile, and the sector may be erased. One message at a time is in RAM.
         """
         ring = self._ring
@@ -59,7 +50,7 @@ class KeepingLog(Log):
                     continue
                 found = record.read_body(self._flash, index, offset, record.seed(self.epoch, seq))
                 if found is not None:
-                    yield number, str(found[1], "utf-8"), found[2]
+                    yield number, 1, False, str(found[1], "utf-8"), found[2]
             return
 
     def _leave_out(self, reason: int) -> None:
@@ -69,7 +60,7 @@ class KeepingLog(Log):
             self.settings.put(LEFT, struct.pack(f"<{len(ids)}I", *ids))
         except (StoreFull, DeviceFailed, MemoryError):
             pass
-        super()._leave_out(reason)
+        Log._leave_out(self, reason)
 
     def _left(self) -> list:
         try:

@@ -44,14 +44,16 @@ class Log:
     `until` is for `flash_store.kept`. Mounting raises StoreCorrupt, with the reason, if the device holds no store.
     """
 
-    def __init__(self, device, on_full: str = "reject_new", until: str | None = None) -> None:
+    until: str | None = None
+
+    def __init__(self, device, on_full: str = "reject_new") -> None:
         if on_full not in POLICIES:
             raise ValueError(f"on_full is {on_full!r}, expected one of {', '.join(POLICIES)}")
         self.on_full = on_full
         self.before_drop = _nothing
         self._flash = Flash(device)
         self._index = Index(self._flash)  # its long arrays are allocated before a module that leaves the heap again
-        self._index.ring.until = until
+        self._index.ring.until = self.until
         from flash_store.mount import Mount  # a board drops this module from the heap once the store is mounted
 
         self._pending: list[int] = []  # acknowledged, not yet on flash

@@ -8,7 +8,6 @@ from flash_store.errors import DeviceFailed, HeapFull, StoreFull
 
 ANCHOR, ANCHOR_ERROR = "clock", "clock_error"  # readings of an anchor: the source of UTC, its largest error in s
 KEPT = "<dq"  # the value that was sent last, and the uptime (ms) of that
-NOTHING = (0.0, -1)
 
 
 class Sampler:
@@ -202,7 +201,7 @@ class DeadBand:
 
     def encode(self) -> bytes:
         """Encodes the values that were sent, to be kept through a deep sleep: 16 bytes for each band."""
-        return b"".join([struct.pack(KEPT, *self._sent.get(name, NOTHING)) for name in sorted(self._bands)])
+        return b"".join([struct.pack(KEPT, *self._sent.get(name, (0.0, -1))) for name in sorted(self._bands)])
 
     def decode(self, content: bytes) -> None:
         """Restores what `encode` returned before the sleep; ignores content for a different number of bands."""

@@ -19,7 +19,7 @@ def kept(log: KeepingLog, first: int = 1, last: int = 1 << 31) -> dict[int, byte
     found: dict[int, bytes] = {}
     seq = log.sector_from(1)
     while seq:
-        found.update({number: bytes(payload) for number, _, payload in log.kept(seq, first, last)})
+        found.update({number: bytes(payload) for number, _, _, _, payload in log.kept(seq, first, last)})
         seq = log.sector_from(seq + 1)
     return found
 

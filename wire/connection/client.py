@@ -123,14 +123,27 @@ class ClientConnection(Connection):
         ruled_out = not_granted(request, self._granted)
         if ruled_out is not None:
             raise LocalProtocolError(f"the server does not serve {ruled_out[1]} [section 3.2.2.3]")
-        return self._request(request, Suback)
+        return self.request(request, Suback)
 
     def unsubscribe(self, filters: list, properties: dict | None = None) -> int:
         """Sends an UNSUBSCRIBE; returns the packet identifier of its UNSUBACK."""
         from wire.codec.suback import Unsuback
         from wire.codec.subscribe import Unsubscribe
 
-        return self._request(Unsubscribe(0, filters, properties), Unsuback)
+        return self.request(Unsubscribe(0, filters, properties), Unsuback)
+
+    def request(self, packet, answer) -> int:
+        """Sends a SUBSCRIBE or UNSUBSCRIBE, whose answer the class `answer` reads; returns its packet identifier."""
+        self._check_may_send(packet.TYPE)
+        packet.packet_identifier = self._send_window.reserve()
+        try:
+            self._send(packet)
+        except Exception:
+            self._send_window.release(packet.packet_identifier)
+            raise
+        self._requests[packet.packet_identifier] = (answer.TYPE, len(packet.filters))
+        self._decoder.add_reader(answer)
+        return packet.packet_identifier
 
     def disconnect(self, reason_code: int = SUCCESS, properties: dict | None = None) -> None:
         """Sends a DISCONNECT and closes.
@@ -214,18 +227,6 @@ class ClientConnection(Connection):
     def _came(self, packet_identifier: int) -> None:
         if self._retry_timer is not None:
             self._retry_timer.acknowledged(packet_identifier, self._now_ms)
-
-    def _request(self, packet, answer) -> int:
-        self._check_may_send(packet.TYPE)
-        packet.packet_identifier = self._send_window.reserve()
-        try:
-            self._send(packet)
-        except Exception:
-            self._send_window.release(packet.packet_identifier)
-            raise
-        self._requests[packet.packet_identifier] = (answer.TYPE, len(packet.filters))
-        self._decoder.add_reader(answer)
-        return packet.packet_identifier
 
     def _handle(self, packet) -> Packet | None:
         kind = packet.TYPE

@@ -6,18 +6,23 @@ from typing import Any
 
 import pytest
 
-from device.mqtt.receipts import RECEIPT_BYTES_MAX, STORE, TOPIC
+from device.mqtt.receipts import RECEIPT_BYTES_MAX, STORE, TOPIC, Asked
 from device.values import ConfigError
 from flash_store.kept import KeepingLog
 from tests.device.mqtt.virtual import VirtualBoard, VirtualDevice
 from tests.support.model_broker import ModelBroker
 from tools.lab.sim.nor import PowerCut
 from wire import receipt as codec
+from wire.codec import MQTT_5
 from wire.codec.packets import Publish
+from wire.codec.suback import Suback
+from wire.codec.subscribe import Subscribe
 from wire.connection.server import ServerConnection
+from wire.errors import RemoteProtocolError
 from wire.hops import STORE_PROPERTY
 from wire.identity import IDENTITY_PROPERTY, decode_identity, find_user_property
-from wire.properties import USER_PROPERTY
+from wire.packet_types import SUBSCRIBE
+from wire.properties import REASON_STRING, USER_PROPERTY
 from wire.reasons import NOT_AUTHORIZED, PACKET_IDENTIFIER_IN_USE, QUOTA_EXCEEDED, SUCCESS
 
 TABLES = "3f0c9a1e"
@@ -88,6 +93,19 @@ def landed(device: VirtualDevice) -> int:
 def test_the_names_are_those_of_the_gateway_and_the_tables() -> None:
     assert (TOPIC, STORE) == (codec.LANDED_TOPIC, STORE_PROPERTY)
     assert RECEIPT_BYTES_MAX == codec.RECEIPT_BYTES_MAX
+
+
+def test_what_it_asks_with_is_a_subscribe_and_what_it_reads_a_suback() -> None:
+    asked = Asked(SUBSCRIBE, [TOPIC, OWN])
+    asked.packet_identifier = 4711
+    assert asked.encode(MQTT_5) == Subscribe(4711, [(TOPIC, 0), (OWN, 0)]).encode()
+    for properties in ({}, {REASON_STRING: "not for you"}):
+        body = Suback(4711, [0, 0x87], properties).encode()[2:]
+        answer = Asked.decode(0, body, MQTT_5)
+        assert (answer.TYPE, answer.packet_identifier, list(answer.reason_codes)) == (Suback.TYPE, 4711, [0, 0x87])
+        for end in range(len(body) - 2):
+            with pytest.raises(RemoteProtocolError):
+                Asked.decode(0, body[:end], MQTT_5)
 
 
 def test_all_that_is_not_settled_goes_again_to_a_gateway_with_a_new_store_in_order_and_once() -> None:
@@ -394,9 +412,12 @@ def test_commands_may_not_take_the_devices_own_receipt() -> None:
         ("hf/receipt/garage-2", f"hf1 {TABLES} 7 {EPOCH}:9", "it is of another origin"),
         (OWN, f"hf1 {TABLES} 7", "it is none, or cut short"),
         (OWN, f"hf1 {TABLES} 7 {EPOCH}:", "invalid"),
-        (OWN, f"hf1 {TABLES} 7 {EPOCH}:9 abc", "its signature is cut short"),
+        (OWN, f"hf1 {TABLES} 7 {EPOCH}:9 abc", "it is none, or cut short"),
         (OWN, f"hf1 {TABLES} 7 {EPOCH}:9,8", "its numbers do not ascend"),
-        (OWN, f"hf1 {TABLES} 07 {EPOCH}:9", "07 is no number"),
+        (OWN, f"hf1 {TABLES} 07 {EPOCH}:9", "its numbers are not spelt as those of a receipt"),
+        (OWN, f"hf1 {TABLES} -7 {EPOCH}:9", "its numbers are not spelt as those of a receipt"),
+        (OWN, f"hf1 {TABLES} 7 {EPOCH}:9 ", "it is none, or cut short"),
+        (OWN, f"hf1 {TABLES} {1 << 64} {EPOCH}:9", "it is none, or cut short"),
         (OWN, f"hf2 {TABLES} 7 {EPOCH}:9", "it is none, or cut short"),
         (OWN, f"hf1 {TABLES} 7 {EPOCH}:9" + " " * 1100, "expected 1024 at most"),
         (OWN, f"hf1 {TABLES} 7 {EPOCH}:9" + " " * 900, "it is none, or cut short"),

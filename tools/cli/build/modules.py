@@ -71,7 +71,6 @@ def _unused(config: Config) -> set[str]:
         "device.boards.uart": "uart" in kinds,
         "device.mqtt.scram": moves or any(port.is_scram for port in config.ports),
         "device.mqtt.receipts": config.until is not None,
-        "device.until": config.until is not None,
         "flash_store.kept": config.until is not None,
         "device.mqtt.inbox": config.commands is not None,
         "device.mqtt.commands": config.commands is not None,

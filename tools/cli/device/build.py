@@ -47,9 +47,11 @@ INBOX = (
 )
 PARTS = ("device.device", "device.memory", "device.mqtt.brokers", "device.mqtt.publisher")
 CLIENT = ("wire.connection.client", "wire.connection.topic_aliases")
+KEEPING = ("device.mqtt.receipts",)  # a program of one configuration has it in its large module
 # Modules that are loaded together, so that one can stand for them. In place one large module takes least. Into the heap
 # they are loaded one after another (see `device.main`): what reads the configuration first, and what is left then.
-GROUPS_IN_PLACE = {PROGRAM: (*PARTS, *CLIENT, "flash_store.log"), "inbox": INBOX}
+IN_PLACE = (*PARTS, *CLIENT, "flash_store.log")
+GROUPS_IN_PLACE = {PROGRAM: IN_PLACE, "inbox": INBOX, "keeping": KEEPING}
 GROUPS_IN_HEAP = {
     BASE: (
         "device.clock",
@@ -164,7 +166,8 @@ def _uncollected() -> Iterator[None]:
 def compile_program(board: Board, config: Config | None = None) -> dict[str, bytes]:
     """Each compiled module of the program that a board executes in place, by its path. Raises as `make_image` does."""
     parsed = _parse(board, config)
-    program = gather(shorten(link(fold(parsed), _groups(parsed, GROUPS_IN_PLACE)), ENTRIES), PROGRAM)
+    wanted = GROUPS_IN_PLACE if config is None else {PROGRAM: (*IN_PLACE, *KEEPING), "inbox": INBOX}
+    program = gather(shorten(link(fold(parsed), _groups(parsed, wanted)), ENTRIES), PROGRAM)
     paths = {name: Path(module.path) for name, module in program.modules.items()}
     return _compile_all({paths[name]: text for name, text in program.texts().items()})
 
