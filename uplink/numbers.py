@@ -100,7 +100,7 @@ class RouteNumbers:
             if interval_s and self._consumer in self._log.routes.names():
                 if self._log.routes.numbering_of(self._place) is None:  # what is left out before the first connection
                     self._log.defer(self._log.routes.begin_numbering(self._place, "", self._cursor.count))
-                self._log.consumers.save_with(self._place, self.save)
+                self._log.consumers.save_with(self._place, "numbers", self.save)
 
     def forget_ahead(self) -> None:
         """The route takes other messages than before, also among the waiting ones: what it leaves out is found anew."""
@@ -135,13 +135,13 @@ class RouteNumbers:
             await self._log.submit(self.save())
         self._has_due_news, self._has_news = self._has_due_news and bool(now.due), self._has_news and bool(now.handed)
         self._before, self._behind = encode_via(now.epoch, [(SEQ_MAX, SEQ_MAX)], *self._names).split(str(SEQ_MAX), 1)
-        self._log.consumers.save_with(self._place, self.save if now.states else None)
+        self._log.consumers.save_with(self._place, "numbers", self.save if now.states else None)
         self.is_open = True
 
     def end(self) -> None:
         """Ends the epoch, with the next commit: other messages would get numbers that were given before."""
         self.is_open = False
-        self._log.consumers.save_with(self._place, None)
+        self._log.consumers.save_with(self._place, "numbers", None)
         if (work := self._log.routes.end_numbering(self._place)) is not None:
             self._log.defer(work)
 

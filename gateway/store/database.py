@@ -126,7 +126,8 @@ class Found:
     ``oldest`` and ``newest`` are the positions of the oldest and the newest message, ``cursors`` are the consumers'
     places, ``flows`` the QoS 2 messages on their way out, ``incoming`` and ``released`` the identifiers of received
     ones. ``read_to`` is up to when each source of a connector was read, in Unix ms, ``taken_commands`` the newest
-    command of each connector. ``retained`` is the extent of all retained messages.
+    command of each connector. ``unsent`` are the messages that routes which keep did not hand on, as bits by chunk.
+    ``retained`` is the extent of all retained messages.
     """
 
     oldest: int
@@ -144,6 +145,7 @@ class Found:
     endings: dict[int, endings.StoredEnding]
     refused: list[refused.RefusedRow]
     routes: dict[str, routes.RouteRow]
+    unsent: dict[str, dict[int, int]]
     seen: seen.SeenRows
     retained: retained.Extent
 
@@ -221,6 +223,7 @@ class Database:
             endings.load(reader),
             refused.load(reader),
             routes.load(reader),
+            routes.load_unsent(reader),
             seen.load(reader),
             retained.measure(reader),
         )

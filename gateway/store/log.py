@@ -313,7 +313,7 @@ class MessageLog:
         self.refused = RefusedMessages(self, self.consumers.keepers, found.refused)
         self.seen = Seen(self, found.seen, identity)
         self.consumers.keepers.keep_softly(self.seen)
-        self.kept = KeptPlaces(self, found.cursors, self.consumers.keepers)
+        self.kept = KeptPlaces(self, found.cursors, found.unsent, self.consumers)
         self._compaction = Compaction(
             self.consumers,
             self.audience,

@@ -1,11 +1,9 @@
 """The keys of a ``[[route]]`` table that say how long it keeps what is acknowledged; all kinds of routes have them."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from uplink.config.receipt_key import problem_with_key
-from uplink.shape import ShapeConfig
 
 KEEP_KEYS = ("keep_max_bytes", "keep_max_age_s", "resend_after_s", "receipt_key")
 KEEP_MAX_AGE_S, RESEND_AFTER_S = 30 * 86_400, 180  # where the configuration does not say
@@ -64,14 +62,3 @@ def errors_in_keys(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield key, 'it needs until = "receipt"'
     elif values.get("receipt_key") and (problem := problem_with_key(values["receipt_key"])):
         yield "receipt_key", problem
-
-
-def errors_in_selection(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yields that a route cannot wait for receipts which leaves messages out."""
-    if values.get("outgoing") or any(map(_selects, values.get("shape") or ())):
-        yield "until", "the route leaves messages out by conditions or rules: these would go as if they were lost"
-
-
-def _selects(rule: ShapeConfig | dict[str, Any]) -> bool:
-    get = rule.get if isinstance(rule, dict) else partial(getattr, rule)
-    return any(get(key) is not None for key in ("where", "every", "dead_band"))

@@ -8,7 +8,7 @@ import msgspec
 from gateway.links import LinkSettings
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, Hops, Mode, NonEmpty, SelectConfig, ZoneName
 from host.server import parse_server
-from uplink.config.keeping import KeepSettings, errors_in_keys, errors_in_selection, keep_settings
+from uplink.config.keeping import KeepSettings, errors_in_keys, keep_settings
 from uplink.config.queue import INFLIGHT_WINDOW_MAX, STATEMENT_INTERVAL_S, QueueNeighbour, QueueSettings
 from uplink.config.schedule import check_window
 from uplink.config.tls import RouteTlsConfig
@@ -20,6 +20,7 @@ from wire.topics import check_topic_filter, check_topic_name, parse_shared
 
 BATCH_KEYS = ("batch_topic", "batch_max_messages", "batch_max_bytes", "batch_max_age_ms")
 RECEIPTS = RECEIPT_TOPICS + "#"
+STATEMENTS_IN = 3  # at least, in the time after which others send again what this route left out
 BATCH_BYTES_MAX = 8 << 20
 BATCH_MESSAGES, BATCH_BYTES, BATCH_AGE_MS = 500, 256 << 10, 1000  # where the configuration does not say
 
@@ -202,13 +203,14 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
     """The time in seconds between two [statements](route-numbers.md#statements) of what the route has handed on and
     left out. With 0 it makes none, and the tables take [all that the route leaves out](tables.md#gaps) for missing. The
     broker has to let the route [publish them](../how-to/next-broker.md#statements); if it does not take one, none goes
-    there for a day, also over restarts. A route that only receives makes none."""
+    there for a day, also over restarts. A route that only receives makes none. With `until = "receipt"` a third of
+    `resend_after_s` is the most."""
 
     until: Literal["acknowledgement", "receipt"] = "acknowledgement"
     """Until when the gateway keeps a message. `"acknowledgement"`: until the broker has acknowledged it. `"receipt"`:
     until a [receipt](receipts.md) from the tables says that it is settled, and what the tables have passed over
     [goes again](../how-to/until-the-table.md). The route then also receives what is published to `hf/receipt/#`, and
-    needs statements."""
+    needs statements. To a neighbour it holds for what `filters` match, and not for what is wanted there besides."""
 
     keep_max_bytes: Count | None = None
     """The most bytes of what is kept for its receipt, as they are in the store. Beyond it the oldest are given up,
@@ -266,8 +268,13 @@ class RouteConfig(Checked, forbid_unknown_fields=True, frozen=True):
 
     @property
     def states_every_s(self) -> int:
-        """The time between two statements, 0: none are made. A route that sends nothing cannot send statements."""
-        return self.statement_interval_s if self.sent or self.neighbour else 0
+        """The time between two statements, 0: none are made. A route that sends nothing cannot send statements.
+
+        Where gateways wait for receipts, those before this one are to know what it leaves out before they take it for
+        passed over.
+        """
+        interval_s = self.statement_interval_s if self.sent or self.neighbour else 0
+        return interval_s if self.keep is None else min(interval_s, max(1, self.keep.resend_after_s // STATEMENTS_IN))
 
     def client_id(self, gateway: str) -> str:
         """Returns its client identifier at the broker, which is also the name of the link to a neighbour."""
@@ -420,10 +427,10 @@ def _errors_in_keeping(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if values.get("until", "acknowledgement") != "receipt":
         return
     if values.get("neighbour") is not None:
-        yield "until", "a route to a neighbour waits for no receipts: its clients ask for these themselves"
+        if not values.get("filters"):
+            yield "until", "a route to a neighbour keeps what its filters match: expected filters"
     elif values.get("direction", "out") == "in":
         yield "until", "a route that sends nothing keeps nothing"
-    yield from errors_in_selection(values)
     if values.get("statement_interval_s", STATEMENT_INTERVAL_S) == 0:
         yield "statement_interval_s", 'a route with until = "receipt" makes statements: expected more than 0'
     for one in values.get("subscribe") or ():

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.routes import NAME_BYTES_MAX, Checked, Count, NonEmpty, errors_in_filter
 from host.server import parse_server
-from uplink.config.keeping import errors_in_keys, errors_in_selection, keep_settings
+from uplink.config.keeping import errors_in_keys, keep_settings
 from uplink.config.queue import STATEMENT_INTERVAL_S, QueueSettings
 from uplink.config.tls import RouteTlsConfig
 from uplink.foreign import names
@@ -275,10 +275,8 @@ class ImportingConfig(ForeignConfig, frozen=True, kw_only=True):
     def errors_in(cls, values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield from super().errors_in(values)
         yield from errors_in_keys(values)
-        if values.get("until", "acknowledgement") == "receipt":
-            yield from errors_in_selection(values)
-            if values.get("filters") == ():
-                yield "until", "a route that exports nothing keeps nothing"
+        if values.get("until", "acknowledgement") == "receipt" and values.get("filters") == ():
+            yield "until", "a route that exports nothing keeps nothing"
 
 
 class NatsConfig(ImportingConfig, tag_field="kind", tag="nats", frozen=True, kw_only=True):

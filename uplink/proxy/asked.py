@@ -6,7 +6,7 @@ from itertools import chain
 
 from gateway.links import Change, LinkSettings, Network, Side, changes_for
 from gateway.routes import Copies
-from uplink.config.route import RouteConfig
+from uplink.config.route import RECEIPTS, RouteConfig
 from uplink.proxy.cover import Cover
 from uplink.proxy.requests import Asked, Requests
 from uplink.proxy.session_filters import SessionFilters
@@ -43,7 +43,8 @@ class AskedInterest:
     ) -> None:
         assert config.neighbour is not None
         self.session = SessionFilters()
-        self._always = dict.fromkeys(config.subscribe)
+        self._always = dict.fromkeys(config.subscribed)
+        self._keeps = config.keep is not None
         self._is_at_broker = config.neighbour.name is None
         self._side = side
         self._network = network
@@ -92,6 +93,8 @@ class AskedInterest:
         self._ending.clear()
         had = dict.fromkeys([*self.session.expected, *noted]) if self._is_at_broker else self.session.expected
         anew = self._without_copies(wanted)
+        if self._keeps:  # no neighbour keeps all receipts for a session that is away, and all are retained
+            anew[RECEIPTS] = None
         # Where it is not known what the session has, it may have these too. The neighbour stores them faster in order.
         added = sorted(one for one in wanted if one not in self.session.expected and one not in anew)
         self._ask(requests, added, [one for one in had if one not in wanted], is_anew=self._is_passive)

@@ -18,7 +18,7 @@ from time import monotonic, time
 
 from gateway.delivery import RetainedSearch, Wanted
 from gateway.routes import Message, RouteState, Signal
-from gateway.store import Kept, LaneCursor, LeftOut, MessageLog, Part
+from gateway.store import Kept, LaneCursor, MessageLog, Part
 from uplink.config.keeping import KeepSettings
 from uplink.config.receipt_key import ReceiptKey
 from uplink.queue.passage import Mark, Passage, Witness
@@ -59,7 +59,7 @@ class Keeping:
         log: the gateway's store.
         consumer: the name of the route's cursor.
         cursors: returns the cursors of the route's lanes.
-        sends: says which messages the route hands on.
+        keeps: says whether the route hands on messages of a topic for the tables.
         state: the route's state, which tells operators what is not proved.
         settings: how long messages are kept.
         ask: has the route hand on a message of its own, which shows how far the tables are once it is settled.
@@ -72,7 +72,7 @@ class Keeping:
         log: MessageLog,
         consumer: str,
         cursors: Callable[[], Sequence[LaneCursor]],
-        sends: LeftOut,
+        keeps: Callable[[str, Part], bool],
         state: RouteState,
         settings: KeepSettings,
         ask: Callable[[], None],
@@ -80,7 +80,7 @@ class Keeping:
         self.is_due = Signal()
         self._log = log
         self._cursors = cursors
-        self._sends = sends
+        self._keeps = keeps
         self._state = state
         self.settings = settings
         self._ask = ask
@@ -104,7 +104,7 @@ class Keeping:
 
     def hands_on(self, topic: str, part: Part) -> bool:
         """Whether the route hands on messages of a topic. Statements that were made elsewhere count too."""
-        return self._sends.wants(topic, part)
+        return self._keeps(topic, part)
 
     def settled_up_to(self, origin: str, epoch: int, seq: int) -> int:
         """Returns the last of the numbers from ``seq`` on that are all settled; ``seq - 1`` if the first is not."""

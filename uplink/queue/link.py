@@ -93,8 +93,12 @@ class RouteLink:
 
     def is_always(self, message: Message) -> bool:
         """Whether the route sends a message also if its neighbour does not want it."""
+        return self.is_configured(message.topic)
+
+    def is_configured(self, topic: str) -> bool:
+        """Whether the route carries messages of a topic whatever its neighbour wants."""
         always = (*self._configured(), self.statement_topic)
-        return any(matches(topic_filter, message.topic) for topic_filter in always)
+        return any(matches(topic_filter, topic) for topic_filter in always)
 
     def drops(self, may_have_arrived: Callable[[], bool]) -> ReasonToDrop | None:
         """Returns what says why a message does not go over the link: its neighbour is away, or a condition holds it

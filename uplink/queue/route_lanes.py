@@ -1,5 +1,7 @@
 """The lanes of one route: where it is in the log, and what its sender fetches from."""
 
+from functools import partial
+
 from gateway.store import LaneCursor, LeftOut, MessageLog, consumer_names
 from uplink.config.queue import QueueSettings
 from uplink.numbers import RouteNumbers, is_statement_topic
@@ -120,6 +122,7 @@ class RouteLanes:
             window=_window(settings),
         )
         cursor.not_from = self._link.not_from
+        cursor.tell_unsent = partial(self._log.kept.note_unsent, self._consumer)
         return cursor
 
     def _numbers_of_lane(self, cursor: LaneCursor, *, is_known: bool) -> RouteNumbers:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from gateway.links import LinkSettings, Network
 from gateway.routes import FilterTree, Message, RouteState
-from gateway.store import Delivery, Endings, MessageLog, Outgoing, ReasonToDrop, consumer_names, qos2
+from gateway.store import Delivery, Endings, MessageLog, Outgoing, Part, ReasonToDrop, consumer_names, qos2
 from uplink.config.queue import NOT_CONFIGURED, QueueSettings
 from uplink.outlet.batch_publish import BatchPublish
 from uplink.queue.keeping import Keeping
@@ -103,9 +103,15 @@ class RouteQueue:
         if self.settings.keep is None:
             self._log.kept.end(self.consumer)
             return None
-        lanes = self.lanes
-        sends, ask = lanes.left_out, lanes.numbers[0].ask
-        return Keeping(self._log, self.consumer, lambda: lanes.cursors, sends, self.state, self.settings.keep, ask)
+        lanes, ask = self.lanes, self.lanes.numbers[0].ask
+        return Keeping(
+            self._log, self.consumer, lambda: lanes.cursors, self._keeps, self.state, self.settings.keep, ask
+        )
+
+    def _keeps(self, topic: str, part: Part) -> bool:
+        """Whether the route hands on messages of a topic for the tables. What a neighbour wants is for its clients."""
+        is_for_tables = self.settings.neighbour is None or self.link.is_configured(topic)
+        return is_for_tables and self.lanes.left_out.wants(topic, part)
 
     def _watch(self) -> BacklogWatch:
         lanes = self.lanes

@@ -30,7 +30,8 @@ class Consumers:
 
     ``gone`` is the last position that no consumer gets any more: evicted from a full store, or delivered to all and
     deleted. The file has it as the place of GATEWAY, written in the transaction that deletes, as saved places may be
-    older. ``returned`` counts how often a consumer came back to its place, or to an earlier one.
+    older. ``returned`` counts how often a consumer came back to its place, or to an earlier one, ``failed_saves`` how
+    often places could not be saved.
     """
 
     def __init__(self, saved: dict[str, Place], keepers: Keepers) -> None:
@@ -39,8 +40,8 @@ class Consumers:
         self.gone = gone_of(saved)
         self._away = {name: self._behind_gone(place) for name, place in saved.items() if _is_consumers(name)}
         self._cursors: dict[str, Cursor] = {}
-        self.returned = 0
-        self._saved_with: dict[str, Callable[[], list[Work]]] = {}
+        self.returned = self.failed_saves = 0
+        self._saved_with: dict[str, dict[str, Callable[[], list[Work]]]] = {}
 
     @property
     def cursors(self) -> list[Cursor]:
@@ -144,11 +145,12 @@ class Consumers:
             if waiting:
                 yield names, waiting
 
-    def save_with(self, consumer: str, works: Callable[[], list[Work]] | None) -> None:
+    def save_with(self, consumer: str, what: str, works: Callable[[], list[Work]] | None) -> None:
         """Writes these works, as they are then, in each transaction that saves a consumer's place; None ends it."""
-        self._saved_with.pop(consumer, None)
+        saved = self._saved_with.setdefault(consumer, {})
+        saved.pop(what, None)
         if works is not None:
-            self._saved_with[consumer] = works
+            saved[what] = works
 
     def unsaved(self) -> list[tuple[str, int, int]]:
         """Returns (name, position, count) of each place that should be saved.
@@ -187,7 +189,8 @@ class Consumers:
 
     def works_with(self, saved: list[tuple[str, int, int]]) -> list[Work]:
         """Returns the works that belong to these places."""
-        return [work for name, *_ in saved if name in self._saved_with for work in self._saved_with[name]()]
+        found = (works for name, *_ in saved for works in self._saved_with.get(name, {}).values())
+        return [work for works in found for work in works()]
 
     def note_saved(self, saved: list[tuple[str, int, int]]) -> None:
         """These places are being written: the file has them, unless ``note_unsaved`` follows."""
@@ -195,6 +198,7 @@ class Consumers:
 
     def note_unsaved(self, saved: list[tuple[str, int, int]]) -> None:
         """The write of these places has failed."""
+        self.failed_saves += 1
         self._saved.update((name, UNKNOWN) for name, *_ in saved if name in self._saved)
 
     def needed_from(self, head: int) -> int:

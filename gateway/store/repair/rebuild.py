@@ -62,6 +62,7 @@ TAKE_BACK = (
     "DELETE FROM compacted WHERE last > :head",
     "DELETE FROM refused WHERE position > :head",
     connectors.TAKE_BACK,
+    routes.TAKE_BACK_UNSENT,
 )
 
 

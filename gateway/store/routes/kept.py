@@ -1,7 +1,8 @@
 """What routes keep: messages that the next broker has acknowledged, and that no receipt has proved to be in the tables.
 
 A route that keeps has one more place in the log, behind which nothing is deleted. It moves past messages that are
-*settled*: what a receipt says of them is final [docs/reference/receipts.md]. A nearly full store takes back what is
+*settled*: what a receipt says of them is final [docs/reference/receipts.md]. What the route did not hand on it does not
+keep either (`Unsent`). A nearly full store takes back what is
 kept, the oldest first, and each message that was not settled leaves a range ``unproven``. So nothing new is refused for
 what is kept, and nothing that waits for a consumer is dropped for it.
 """
@@ -9,13 +10,14 @@ what is kept, and nothing that waits for a consumer is dropped for it.
 import asyncio
 import logging
 import sqlite3
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from gateway.loop.pace import Slice
 from gateway.message import Message
-from gateway.store.consumer_names import KEPT
-from gateway.store.consumers.keepers import Keepers
+from gateway.store.consumer_names import BACKFILL, KEPT
+from gateway.store.consumers.registry import Consumers
+from gateway.store.routes.unsent import Unsent
 from gateway.store.tables import cursors
 from gateway.store.tables.cursors import Place
 from gateway.store.tables.drops import UNPROVEN
@@ -82,11 +84,12 @@ class Stretch(NamedTuple):
         """The number of the last message."""
         return self.seq + self.messages - 1
 
-    def behind(self, position: int) -> "Stretch":
-        """Returns the stretch of the messages behind a position."""
-        skip = max(0, position + 1 - self.position)
+    def between(self, first: int, last: int) -> "Stretch":
+        """Returns the stretch of the messages between two positions; it has none if these are elsewhere."""
+        skip = max(0, first - self.position)
+        messages = min(self.end, last) - self.position - skip + 1
         return self._replace(
-            position=self.position + skip, messages=self.messages - skip, seq=self.seq + skip, begin=self.begin + skip
+            position=self.position + skip, messages=messages, seq=self.seq + skip, begin=self.begin + skip
         )
 
 
@@ -97,12 +100,14 @@ class Kept:
         log: the log.
         consumer: the name of the route's cursor.
         position: up to which the route keeps nothing.
+        unsent: what it did not hand on behind that.
 
     ``claims`` decides which messages stay, once the route is there.
     """
 
-    def __init__(self, log: Log, consumer: str, position: int) -> None:
+    def __init__(self, log: Log, consumer: str, position: int, unsent: Unsent) -> None:
         self.position = position
+        self.unsent = unsent
         self.claims: Claims | None = None
         self._log = log
         self._consumer = consumer
@@ -138,7 +143,8 @@ class Kept:
                 reached = up_to
             self._move_to(reached)
             if self.position > before:
-                self._log.defer(self._save())
+                for work in self._save():
+                    self._log.defer(work)
                 self._log.changed()
         return passed
 
@@ -187,14 +193,14 @@ class Kept:
             if position > self.position:  # the log has not evicted it meanwhile
                 self._log.drop(UNPROVEN, self._consumer, message)
         self._move_to(up_to)
-        await self._log.submit([self._save()])
+        await self._log.submit(self._save())
         self._log.changed()
 
     def _move_to(self, position: int) -> None:
         self.position = max(self.position, position)
 
-    def _save(self) -> Work:
-        return cursors.save(KEPT + self._consumer, self.position)
+    def _save(self) -> list[Work]:
+        return [cursors.save(KEPT + self._consumer, self.position), *self.unsent.forget(self.position)]
 
     async def _stretches(self, after: int, up_to: int) -> AsyncGenerator[Stretch]:
         """Yields what the route hands on of the messages between two positions, in order."""
@@ -205,10 +211,10 @@ class Kept:
                 for part in row.parts:
                     if position + part.count - 1 > after and position <= up_to and not isinstance(part, Gap):
                         for stretch in self._stretches_in(position, part):
-                            rest = stretch.behind(after)
-                            rest = rest._replace(messages=min(rest.messages, up_to - rest.position + 1))
+                            rest = stretch.between(after + 1, up_to)
                             if rest.messages > 0:
-                                yield rest
+                                for first, last in self.unsent.sent_between(rest.position, rest.end):
+                                    yield rest.between(first, last)
                     position += part.count
                     if slice_.is_over:
                         await slice_.give_way()
@@ -239,12 +245,16 @@ class KeptPlaces:
     Args:
         log: the log.
         saved: the places as they are in the file.
-        keepers: keep the messages.
+        unsent: what the file has of messages that were not handed on, by consumer, as bits by chunk.
+        consumers: save the places of the routes' cursors, and keep the messages.
     """
 
-    def __init__(self, log: Log, saved: dict[str, Place], keepers: Keepers) -> None:
+    def __init__(
+        self, log: Log, saved: dict[str, Place], unsent: dict[str, dict[int, int]], consumers: Consumers
+    ) -> None:
         self._log = log
-        self._keepers = keepers
+        self._unsent = unsent
+        self._consumers = consumers
         self._kept: dict[str, Kept] = {}
         self._making_room: asyncio.Task[None] | None = None
         for name, (position, _) in saved.items():
@@ -261,8 +271,16 @@ class KeptPlaces:
     def end(self, consumer: str) -> None:
         """A route keeps nothing any more."""
         if kept := self._kept.pop(consumer, None):
-            self._keepers.keep_softly_no_longer(kept)
-            self._log.defer(cursors.remove(KEPT + consumer))
+            self._consumers.keepers.keep_softly_no_longer(kept)
+            for place in (consumer, BACKFILL + consumer):
+                self._consumers.save_with(place, KEPT, None)
+            for work in (cursors.remove(KEPT + consumer), *kept.unsent.forget_all()):
+                self._log.defer(work)
+
+    def note_unsent(self, consumer: str, positions: Iterable[int]) -> None:
+        """The cursor of a route came past messages for good without handing them on; durable with its place."""
+        if (kept := self._kept.get(consumer)) is not None:
+            kept.unsent.add(one for one in positions if one > kept.position)
 
     def make_room(self) -> None:
         """The store is nearly full: begins to give up the oldest part of what is kept, unless that is under way."""
@@ -290,8 +308,11 @@ class KeptPlaces:
             logger.error("what routes keep cannot make room: %s", error)
 
     def _add(self, consumer: str, position: int) -> None:
-        self._kept[consumer] = kept = Kept(self._log, consumer, position)
-        self._keepers.keep_softly(kept)
+        unsent = Unsent(consumer, self._unsent.pop(consumer, {}))
+        self._kept[consumer] = kept = Kept(self._log, consumer, position, unsent)
+        self._consumers.keepers.keep_softly(kept)
+        for place in (consumer, BACKFILL + consumer):
+            self._consumers.save_with(place, KEPT, lambda: unsent.works(self._consumers.failed_saves))
 
 
 def _stretches_of_batch(first: int, batch: PublishBatch) -> Iterator[Stretch]:

@@ -7,13 +7,14 @@
 """
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gateway.message import Message
 from gateway.store.consumer_names import BACKFILL
 from gateway.store.consumers.cursor import PACKET_IDENTIFIERS, Cursor, HoldsBack
-from gateway.store.consumers.delivery import Backlog, Delivery, ReasonToDrop
+from gateway.store.consumers.delivery import Backlog, Delivery, ReasonToDrop, keep
 from gateway.store.consumers.log_reader import LogReader
 from gateway.store.consumers.run_cursor import RunCursor
 from gateway.store.consumers.runs import Columns, DeliveryRun, columns_of
@@ -65,8 +66,9 @@ class LaneCursor(RunCursor):
         backfill: the positions of the backfill, which both lanes share.
         is_backfill: whether this is the cursor of the backfill.
 
-    ``tell_left_out`` is called with messages that rules leave out. ``saves_passing``: the place is saved even if the
-    cursor only passes messages, as something is known of these.
+    ``tell_left_out`` is called with messages that rules leave out, and ``tell_unsent`` with the positions of all that
+    the cursor has come past for good without handing it on. ``saves_passing``: the place is saved even if the cursor
+    only passes messages, as something is known of these.
     """
 
     _run_bytes_max = sys.maxsize  # a column batch may have more
@@ -84,8 +86,10 @@ class LaneCursor(RunCursor):
         self.backfill = backfill = BackfillRanges() if backfill is None else backfill
         self.is_backfill = is_backfill
         self.tell_left_out: TellLeftOut | None = None
+        self.tell_unsent: Callable[[list[int]], None] | None = None
         self.saves_passing = False
         self._left = LeftByRule()
+        self._unsent: deque[int] = deque()
         self._selects = False
         self._rows = RowsAhead()
         self._unrouted_up_to = 0
@@ -177,6 +181,10 @@ class LaneCursor(RunCursor):
     def may_pass_over(self) -> bool:
         return False  # both lanes lose together
 
+    async def discard_oldest(self, is_enough: Callable[[Backlog], bool], drops: ReasonToDrop = keep) -> None:
+        await super().discard_oldest(is_enough, drops)
+        self._note_left()
+
     async def evict(self, messages: list[tuple[int, Message]]) -> None:
         await super().evict(messages)
         self._note_left()
@@ -242,6 +250,7 @@ class LaneCursor(RunCursor):
         return self.takes(position, message)
 
     def _pass_over(self, reason: str, position: int, message: Message) -> None:
+        self._unsent.append(position)
         if reason == SELECTED:
             self._left.add(position, message)
         else:
@@ -249,8 +258,16 @@ class LaneCursor(RunCursor):
 
     def _note_left(self, up_to: int | None = None) -> None:
         """Notes the messages that were left out up to a position, None: up to the place."""
-        if self._left and (found := self._left.take(self.position if up_to is None else up_to)):
+        if not self._unsent:
+            return
+        up_to = self.position if up_to is None else up_to
+        if self._left and (found := self._left.take(up_to)):
             self._log.leave_out(self.consumer, found)
+        passed: list[int] = []
+        while self._unsent and self._unsent[0] <= up_to:
+            passed.append(self._unsent.popleft())
+        if passed and self.tell_unsent is not None:
+            self.tell_unsent(passed)
 
     def _content(self, batch: PublishBatch) -> Columns:
         return columns_of(batch)

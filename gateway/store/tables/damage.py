@@ -64,6 +64,7 @@ WHAT = {  # set aside when the store is opened: what a row of each table is
     "seen_digest": "digests of messages that came over links, of origin",
     "session": "the session of client",
     "taken_command": "the newest command of",
+    "unsent": "what was not handed on by",
     "will": "the will of client",
 }
 

@@ -1,12 +1,17 @@
-"""The table ``route``: each route that has a cursor, also if it is no longer configured.
+"""The table ``route``: each route that has a cursor, also if it is no longer configured. And the table ``unsent``.
 
 A new store, a repaired one and a copy each have an epoch of their own. A session that began under another epoch may
 have QoS 2 packet identifiers that mean other messages to the next broker, so such a session is not resumed.
 The route also begins epochs of its numbers then.
+
+A row of ``unsent`` is about the positions ``chunk * CHUNK`` to ``chunk * CHUNK + CHUNK - 1`` of a route that keeps
+messages until receipts: bit n of ``bits``, from the lowest of the first byte on, says that the route came past the n-th
+of them without handing its message on, as rules leave it out or a limit dropped it.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -22,9 +27,25 @@ CREATE TABLE route (
     crc INTEGER NOT NULL
 ) STRICT;
 """
+UNSENT_SCHEMA = """
+CREATE TABLE IF NOT EXISTS unsent (
+    consumer TEXT NOT NULL,
+    chunk INTEGER NOT NULL,
+    bits BLOB NOT NULL,
+    crc INTEGER NOT NULL,
+    PRIMARY KEY (consumer, chunk)
+) STRICT;
+"""
+CHUNK_BITS = 13
+CHUNK = 1 << CHUNK_BITS  # positions in a row of ``unsent``
 SAVE = "INSERT OR REPLACE INTO route VALUES (?, ?, ?, ?, ?, ?)"
 REMOVE = "DELETE FROM route WHERE consumer = ?"
 LOAD = "SELECT consumer, epoch, filters, numberings, backfill FROM route ORDER BY consumer"
+SAVE_UNSENT = "INSERT OR REPLACE INTO unsent VALUES (?, ?, ?, ?)"
+REMOVE_UNSENT = "DELETE FROM unsent WHERE consumer = ? AND chunk < ?"
+LOAD_UNSENT = "SELECT consumer, chunk, bits FROM unsent"
+TAKE_BACK_UNSENT = f"DELETE FROM unsent WHERE (chunk + 1) * {CHUNK} > :head"
+"""After messages behind ``:head`` were lost, whose positions will be used again."""
 
 Write = Callable[[sqlite3.Connection], None]
 UNKNOWN_FILTERS = ("",)
@@ -117,5 +138,32 @@ def remove(consumer: str) -> Write:
 
     def write(connection: sqlite3.Connection) -> None:
         connection.execute(REMOVE, (consumer,))
+
+    return write
+
+
+def load_unsent(connection: sqlite3.Connection) -> dict[str, dict[int, int]]:
+    """Returns the bits of each chunk by consumer."""
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for consumer, chunk, bits in connection.execute(LOAD_UNSENT).fetchall():
+        found[consumer][chunk] = int.from_bytes(bits, "little")
+    return found
+
+
+def save_unsent(consumer: str, chunks: Iterable[tuple[int, int]]) -> Write:
+    """Returns the work that writes chunks with their bits."""
+    rows = [sealed((consumer, chunk, bits.to_bytes(CHUNK // 8, "little"))) for chunk, bits in chunks]
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.executemany(SAVE_UNSENT, rows)
+
+    return write
+
+
+def remove_unsent(consumer: str, before: int) -> Write:
+    """Returns the work that removes a consumer's chunks before one."""
+
+    def write(connection: sqlite3.Connection) -> None:
+        connection.execute(REMOVE_UNSENT, (consumer, before))
 
     return write

@@ -34,6 +34,7 @@ SEALED = (
     "seen_digest",
     "session",
     "taken_command",
+    "unsent",
     "will",
 )
 """The tables with a checksum in the last column of each row [gateway.store.sqlite.rows]."""
@@ -51,9 +52,16 @@ SINCE = {
     "released": LATER,
     "read_to": LATER,
     "taken_command": LATER,
+    "unsent": LATER,
 }
 """The versions that brought tables; LATER for tables that the first stores of this version lack. A start makes them."""
-LATER_TABLES = (qos2.RELEASED_SCHEMA, seen.DIGEST_SCHEMA, connectors.READ_TO_SCHEMA, connectors.TAKEN_SCHEMA)
+LATER_TABLES = (
+    qos2.RELEASED_SCHEMA,
+    seen.DIGEST_SCHEMA,
+    connectors.READ_TO_SCHEMA,
+    connectors.TAKEN_SCHEMA,
+    routes.UNSENT_SCHEMA,
+)
 """Makes these, where they are not there."""
 HAS_TABLE = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?"
 STATE_TABLES = """SELECT name FROM sqlite_schema
@@ -76,6 +84,7 @@ TABLES = f"""
 {damage.SCHEMA}
 {refused.SCHEMA}
 {routes.SCHEMA}
+{routes.UNSENT_SCHEMA}
 {seen.SCHEMA}
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};

@@ -113,7 +113,6 @@ def test_a_gateway_without_such_a_route_does_not_load_their_libraries() -> None:
     ("keys", "key", "problem"),
     [
         ({"until": "receipt", "filters": (), "incoming": [{"topic": "a"}]}, "until", "exports nothing"),
-        ({"until": "receipt", "shape": [{"filter": "#", "every": 2}]}, "until", "leaves messages out"),
         ({"until": "receipt", "receipt_key": "00"}, "receipt_key", "64 hexadecimal digits"),
         ({"keep_max_bytes": 1000}, "keep_max_bytes", 'it needs until = "receipt"'),
     ],
