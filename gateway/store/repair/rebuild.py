@@ -62,7 +62,6 @@ TAKE_BACK = (
     "DELETE FROM compacted WHERE last > :head",
     "DELETE FROM refused WHERE position > :head",
     connectors.TAKE_BACK,
-    routes.TAKE_BACK_UNSENT,
 )
 
 
@@ -216,6 +215,7 @@ class Rebuild:
         _cut_flows(connection, head)
         for statement in TAKE_BACK:
             connection.execute(statement, {"head": head})
+        _cut_unsent(connection, head)
         oldest = self._ranges[0].first if self._ranges else 1
         names = [*consumers, *_cut_backfills(connection, head)]
         placed = connection.executemany(ADD_CONSUMER, (rows.sealed((name, oldest - 1, 0)) for name in names)).rowcount
@@ -278,6 +278,14 @@ def _cut_flows(connection: sqlite3.Connection, head: int) -> None:
     for rowid, ranges in connection.execute(FLOWS_OF_BATCHES, (head, encode_ranges(()))).fetchall():
         left = tuple((first, min(last, head)) for first, last in _ranges_in(ranges) if first <= head)
         connection.execute(CUT_FLOW, (left[-1][1] if left else head + 1, encode_ranges(left), rowid))
+
+
+def _cut_unsent(connection: sqlite3.Connection, head: int) -> None:
+    """Says nothing of positions behind the newest message: they will be used again."""
+    for consumer, chunks in routes.load_unsent(connection).items():
+        left = {chunk: min(routes.CHUNK, max(0, head + 1 - chunk * routes.CHUNK)) for chunk in chunks}
+        cut = [(chunk, bits & (1 << left[chunk]) - 1) for chunk, bits in chunks.items()]
+        routes.save_unsent(consumer, cut)(connection)
 
 
 def _cut_backfills(connection: sqlite3.Connection, head: int) -> list[str]:

@@ -86,6 +86,8 @@ class Stretch(NamedTuple):
 
     def between(self, first: int, last: int) -> "Stretch":
         """Returns the stretch of the messages between two positions; it has none if these are elsewhere."""
+        if first <= self.position and self.end <= last:
+            return self
         skip = max(0, first - self.position)
         messages = min(self.end, last) - self.position - skip + 1
         return self._replace(
@@ -212,9 +214,11 @@ class Kept:
                     if position + part.count - 1 > after and position <= up_to and not isinstance(part, Gap):
                         for stretch in self._stretches_in(position, part):
                             rest = stretch.between(after + 1, up_to)
-                            if rest.messages > 0:
+                            if rest.messages > 0 and self.unsent:
                                 for first, last in self.unsent.sent_between(rest.position, rest.end):
                                     yield rest.between(first, last)
+                            elif rest.messages > 0:
+                                yield rest
                     position += part.count
                     if slice_.is_over:
                         await slice_.give_way()

@@ -44,8 +44,6 @@ LOAD = "SELECT consumer, epoch, filters, numberings, backfill FROM route ORDER B
 SAVE_UNSENT = "INSERT OR REPLACE INTO unsent VALUES (?, ?, ?, ?)"
 REMOVE_UNSENT = "DELETE FROM unsent WHERE consumer = ? AND chunk < ?"
 LOAD_UNSENT = "SELECT consumer, chunk, bits FROM unsent"
-TAKE_BACK_UNSENT = f"DELETE FROM unsent WHERE (chunk + 1) * {CHUNK} > :head"
-"""After messages behind ``:head`` were lost, whose positions will be used again."""
 
 Write = Callable[[sqlite3.Connection], None]
 UNKNOWN_FILTERS = ("",)

@@ -17,6 +17,7 @@ from gateway.store.repair import repair
 from gateway.store.repair.pages import Pages
 from gateway.store.repair.records import below, records
 from gateway.store.sqlite.wal import PAGE_SIZE
+from gateway.store.tables import routes
 from gateway.store.tables.retained import Keep
 from tests.gateway.store.corruption import Corrupt, corrupt_beginning, corrupt_pages, fill, flip, noise, rows_in, zero
 from tests.gateway.store.support import (
@@ -125,7 +126,20 @@ async def test_a_command_behind_the_newest_message_that_is_left_is_taken_for_an_
         assert log.found.taken_commands == {"connector/hall": connectors.TakenCommand(3, is_answered=True)}
 
 
-@pytest.mark.parametrize("table", ["seen_digest", "released", "read_to", "taken_command"])
+async def test_what_was_not_handed_on_behind_the_newest_message_that_is_left_says_nothing_of_what_comes_there(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as log:
+        Cursor(log, "route/central", ["#"])
+        await append_each(log, numbered(3))
+        await log.submit([routes.save_unsent("route/central", [(0, 0b11111100), (2, 1)])])
+    corrupt_pages(tmp_path / MESSAGES, [1], random.Random(1), zero)
+    repair(tmp_path, "gw", ["route/central"])
+    async with opened(tmp_path) as log:
+        assert log.found.unsent["route/central"] == {0: 0b1100, 2: 0}
+
+
+@pytest.mark.parametrize("table", ["seen_digest", "released", "read_to", "taken_command", "unsent"])
 async def test_a_store_without_the_tables_that_a_start_would_add_is_whole(
     tmp_path: Path, seed: int, table: str
 ) -> None:
