@@ -16,6 +16,7 @@ from tests.uplink.keeping_support import KEEPS, Job
 from tests.uplink.network.sites import Site
 from tests.uplink.test_keeping import Clock
 from uplink.queue.keeping import Keeping
+from wire.codec.packets import Subscribe
 from wire.receipt import Settled
 
 
@@ -165,3 +166,38 @@ async def test_what_a_condition_of_the_link_holds_back_is_not_waited_for(
         assert one.counts(range(1, 6)) == [1, 0, 1, 0, 1]
         assert one.keeping(one.a).kept.position >= 4
         assert one.sent_again() == [0, 0]
+
+
+async def test_what_an_ordinary_broker_in_the_middle_of_a_star_has_lost_comes_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, a = Clock(), Site(tmp_path, "a")
+    monkeypatch.setattr("uplink.queue.keeping.monotonic", clock)
+    async with scripted_broker() as central:
+        a.dial(central.port, None, filters=("t",), **KEEPS)
+        job = Job(central)
+        async with a:
+            await a.linked()
+            await a.client("reader", "#")  # what is asked for covers the receipts
+            (queue,) = a.routes.queues()
+            keeping, device = queue.keeping, await a.client("device")
+            assert keeping is not None
+            for number, waits_s in ((1, ()), (2, (20, 100)), (3, (20,))):
+                await device.publish("t", b"%d" % number)
+                await until(partial(job.count, number), "it has come")
+                for one in waits_s:
+                    clock.now_s += one
+                    await keeping.look()
+            for connection, lost in ((2, (2,)), (3, ())):
+                central.drop_clients()
+                await until(partial(_has_asked, central, connection), "it is back, and asks for receipts")
+                await job.settle(*lost, told=[keeping])
+                await keeping.look()
+                await until(lambda: job.count(2) == 2, "it has come again")
+            assert [job.count(number) for number in (1, 3)] == [1, 1]
+
+
+def _has_asked(central: ScriptedBroker, times: int) -> bool:
+    """Whether the gateway has subscribed so often to receipts."""
+    asked = [one for one in central.subscribes if isinstance(one, Subscribe)]
+    return sum(one.filters[0][0] == "hf/receipt/#" for one in asked) == times
