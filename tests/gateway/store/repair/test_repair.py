@@ -347,6 +347,7 @@ async def test_a_wal_without_its_beginning_is_damage(tmp_path: Path, seed: int, 
     running, killed = tmp_path / "running", tmp_path / "killed"
     sent = [b"%d" % number * 100 for number in range(100)]
     async with opened(running) as log:
+        Cursor(log, "away", ["#"])  # the messages stay for it, however long this takes
         for payload in sent:
             await log.submit([Message("a", payload)])
         shutil.copytree(running, killed)
