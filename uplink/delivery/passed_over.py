@@ -5,8 +5,10 @@ import contextlib
 
 from gateway.delivery import Sender
 from gateway.routes import Message, RouteState
-from gateway.store import Grant
+from gateway.store import Delivery, Grant
 from uplink.delivery.window import RouteWindow
+from uplink.outlet.batch import encode
+from uplink.outlet.batch_publish import batch_publish
 from uplink.queue.keeping import AGAIN_PART, Keeping
 from uplink.queue.route_queue import RouteQueue
 from uplink.shape import CannotShape
@@ -30,7 +32,7 @@ class PassedOver:
         self._sender = sender
         self._keeping = keeping
         self._state: RouteState = queue.state
-        self._shaping = queue.lanes.shaping
+        self._lanes = queue.lanes
         self._most = max(1, min(queue.settings.inflight_window, window.protocol.send_quota or 1) // AGAIN_PART)
         self._pause_s = 1 / queue.settings.backfill_rate if queue.settings.backfill_rate else 0.0
 
@@ -56,7 +58,7 @@ class PassedOver:
 
     def _send(self, position: int, stored: Message) -> None:
         try:
-            message = self._shaping.shape(stored)
+            message = self._in_batch(position, self._lanes.shaping.shape(stored))
         except CannotShape:  # it was set aside when its turn came
             return
         window = self._window
@@ -67,6 +69,16 @@ class PassedOver:
             window.await_pubacks([packet_identifier], _ignore)
         else:
             window.sent.forget([packet_identifier])
+
+    def _in_batch(self, position: int, message: Message) -> Message:
+        """Returns a batch of this message alone where the route sends batches: receivers may take nothing else."""
+        if not self._lanes.outlet.has_batches:
+            return message
+        piece = Delivery(position, 0, message, False, AGAIN.qos)
+        encoder = encode([piece])
+        if not len(encoder):  # it is larger than a batch may be, and went by itself before
+            return message
+        return batch_publish(self._lanes.batch_topic, encoder.encode(), AGAIN.qos, [piece], "")
 
 
 def _ignore(_: list[int]) -> None:
