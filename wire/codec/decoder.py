@@ -89,10 +89,11 @@ class PacketDecoder:
         packet_type = first_byte >> 4
         if packet_type == 0 or (packet_type == AUTH and self.level != MQTT_5):
             raise malformed(f"packet type {packet_type} is reserved")
-        flags = 2 if packet_type in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0  # table 2-2
         # The decoding functions of CONNECT and PUBLISH check the flags themselves; a CONNECT's depend on its level.
-        if packet_type not in (CONNECT, PUBLISH) and first_byte & 0x0F != flags and not self.ignores_flags:
-            raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
+        if packet_type not in (CONNECT, PUBLISH) and not self.ignores_flags:
+            flags = 2 if packet_type in (PUBREL, SUBSCRIBE, UNSUBSCRIBE) else 0  # table 2-2
+            if first_byte & 0x0F != flags:
+                raise malformed(f"packet type {packet_type} has flags 0x{first_byte & 0x0F:x} [MQTT-2.1.3-1]")
         read = self._readers.get(packet_type)
         if read is None:
             raise RemoteProtocolError(PROTOCOL_ERROR, f"this side may not send packet type {packet_type}")
