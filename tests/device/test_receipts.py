@@ -53,6 +53,17 @@ for payload in (b" " * 4000, b";" * 1000, b"hf1 3f0c9a1e 1 " + b";" * 1000, b"hf
 """
 
 
+async def all_arrive_at(gateway: Gateway, device: Firmware) -> set[int]:
+    """Starts a device, and returns the numbers of its messages once all of them have come through a gateway."""
+    client = await Client("before", wishes=(RECEIVE,)).connect(gateway.port)
+    await client.subscribe(TOPIC)
+    await device.start()
+    await device.says(f"all {READINGS} readings made")
+    made = {line.seq for line in device.journal()}
+    await arrived(client, made)
+    return made
+
+
 async def test_a_gateway_that_lost_its_store_gets_all_that_the_flash_held(
     micropython: MicroPython, tmp_path: Path
 ) -> None:
@@ -61,12 +72,7 @@ async def test_a_gateway_that_lost_its_store_gets_all_that_the_flash_held(
     device = Firmware(micropython, tmp_path, tcp(gateway.port), readings_limit=READINGS, until="receipt")
     await gateway.up()
     try:
-        client = await Client("before", wishes=(RECEIVE,)).connect(gateway.port)
-        await client.subscribe(TOPIC)
-        await device.start()
-        await device.says(f"all {READINGS} readings made")
-        made = {line.seq for line in device.journal()}
-        await arrived(client, made)
+        made = await all_arrive_at(gateway, device)
         await device.kill()
         gateway.kill()
         shutil.rmtree(gateway.messages.parent)
@@ -89,12 +95,7 @@ async def test_a_gateway_that_was_replaced_before_its_rules_were_gets_all_once_t
     device = Firmware(micropython, tmp_path, tcp(gateway.port), readings_limit=READINGS, until="receipt")
     await gateway.up()
     try:
-        client = await Client("before", wishes=(RECEIVE,)).connect(gateway.port)
-        await client.subscribe(TOPIC)
-        await device.start()
-        await device.says(f"all {READINGS} readings made")
-        made = {line.seq for line in device.journal()}
-        await arrived(client, made)
+        made = await all_arrive_at(gateway, device)
         gateway.kill()
         shutil.rmtree(gateway.messages.parent)
         (tmp_path / "gateway" / "rules").write_text("allow * subscribe #\n")

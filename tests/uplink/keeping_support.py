@@ -1,4 +1,5 @@
-"""The job behind a scripted broker: it has what the broker got, and its receipts come down."""
+"""A clock for routes that keep, and the job behind a scripted broker: it has what the broker got, and its receipts come
+down."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,11 +11,21 @@ from uplink.queue.keeping import Keeping
 from wire.codec.packets import Publish
 from wire.identity import decode_identity
 from wire.properties import USER_PROPERTY
-from wire.receipt import Receipt, Settled, encode_receipt, receipt_topic
+from wire.receipt import LANDED_TOPIC, LandedUpTo, Receipt, Settled, encode_landed, encode_receipt, receipt_topic
 from wire.route_numbers import STATEMENT_TOPICS, decode_statement
 from wire.runs import runs_of
 
 KEEPS: dict[str, Any] = {"until": "receipt", "resend_after_s": 100}
+
+
+class Clock:
+    """Seconds that pass as a test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 class Job:
@@ -57,6 +68,13 @@ class Job:
         await until(lambda: 1000 + self._batch in self.central.pubacks)
         last = epochs[0].runs[-1][1] if epochs[0].runs else epochs[0].high
         await until(lambda: all(one.settled_up_to(origin, epochs[0].epoch, last) >= last for one in told))
+
+    async def give_landed(self) -> None:
+        """The receipt for all that was landed comes down."""
+        self._batch += 1
+        landed = encode_landed(LandedUpTo("0000abcd", self._batch, 0))
+        self.central.command(Publish(LANDED_TOPIC, landed, 1, True, False, 1000 + self._batch))
+        await until(lambda: 1000 + self._batch in self.central.pubacks)
 
 
 def _settled(epoch: int, seqs: set[int]) -> Settled:

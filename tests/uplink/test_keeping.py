@@ -19,6 +19,7 @@ from tests.gateway.support import Client, connected, subscribed, tcp_port
 from tests.gateway.support import running as running_broker
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
 from tests.uplink.inbound_support import route_of
+from tests.uplink.keeping_support import Clock
 from tests.uplink.support import serving, until
 from uplink.queue.keeping import Keeping
 from uplink.route import Route
@@ -33,16 +34,6 @@ from wire.runs import runs_of
 
 RANGES = "SELECT reason, consumer, first, last, messages FROM dropped ORDER BY first"
 ORIGIN = "test-gateway"  # of what stock clients publish
-
-
-class Clock:
-    """Seconds that pass as a test says."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Site:

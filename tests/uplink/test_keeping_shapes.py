@@ -10,10 +10,9 @@ from tests.gateway.support import connected, tcp_port
 from tests.gateway.support import running as running_broker
 from tests.support.scripted_broker import scripted_broker
 from tests.uplink.inbound_support import route_of
-from tests.uplink.keeping_support import KEEPS, Job
+from tests.uplink.keeping_support import KEEPS, Clock, Job
 from tests.uplink.network.sites import Site
 from tests.uplink.support import serving, until
-from tests.uplink.test_keeping import Clock
 from uplink.carry import Imports
 from uplink.carry.export import export_backlog
 from uplink.queue.keeping import Keeping

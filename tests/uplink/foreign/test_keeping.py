@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from gateway.store import MessageLog
-from tests.support.scripted_broker import ScriptedBroker, scripted_broker
+from tests.support.scripted_broker import scripted_broker
 from tests.uplink.foreign.support import (
     DEADLINE_S,
     amqp_config,
@@ -23,26 +23,16 @@ from tests.uplink.foreign.support import (
 )
 from tests.uplink.foreign.test_nats_export import put
 from tests.uplink.inbound_support import route_of
+from tests.uplink.keeping_support import Clock, Job
 from tests.uplink.support import serving, until
 from tools.lab.testing.nats import NatsServer
 from uplink.foreign.config import AmqpConfig, NatsConfig
 from uplink.foreign.route import ForeignRoute
 from uplink.queue.keeping import Keeping
-from wire.codec.packets import Publish
-from wire.receipt import LANDED_TOPIC, LandedUpTo, Receipt, Settled, encode_landed, encode_receipt, receipt_topic
+from wire.receipt import Settled
 
-EPOCH, TABLES = 7, "0000abcd"
+EPOCH = 7
 KEEPING = {"filters": ["telemetry/#"], "until": "receipt", "resend_after_s": 100}
-
-
-class Clock:
-    """Seconds that pass as a test says."""
-
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 Numbers = Callable[[int], Awaitable[list[int]]]
@@ -50,10 +40,10 @@ Numbers = Callable[[int], Awaitable[list[int]]]
 
 
 class Keeper(NamedTuple):
-    """A gateway with a route that keeps, and with another one over which receipts come down from `central`."""
+    """A gateway with a route that keeps, and with another one over which receipts of `job` come down."""
 
     clock: Clock
-    central: ScriptedBroker
+    job: Job
     log: MessageLog
     route: ForeignRoute
     keeping: Keeping
@@ -64,14 +54,11 @@ class Keeper(NamedTuple):
             await put(self.log, "telemetry/a", b"%d" % number, number, received_ms=int(time.time() * 1000))
         await drained(self.route)
 
-    async def settle(self, batch: int, high: int, *runs: tuple[int, int]) -> None:
+    async def settle(self, high: int, *runs: tuple[int, int]) -> None:
         """The job gives the central broker its receipts, and they come down."""
-        await until(lambda: bool(self.central.subscribes))
-        receipt = encode_receipt(Receipt(TABLES, batch, [Settled(EPOCH, high, list(runs))]))
-        landed = encode_landed(LandedUpTo(TABLES, batch, 0))
-        self.central.command(Publish(receipt_topic("a"), receipt, 1, True, False, 2 * batch))
-        self.central.command(Publish(LANDED_TOPIC, landed, 1, True, False, 2 * batch + 1))
-        await until(lambda: 2 * batch + 1 in self.central.pubacks)
+        await until(lambda: bool(self.job.central.subscribes))
+        await self.job.give("a", [Settled(EPOCH, high, list(runs))])
+        await self.job.give_landed()
         await self.keeping.look()
 
     async def look(self, after_s: float) -> None:
@@ -92,7 +79,7 @@ async def keeper(
         serving(route_of(broker, central.port, direction="in", subscribe=("hf/receipt/#",))),
     ):
         assert route.queue.keeping is not None
-        yield Keeper(clock, central, broker.log, route, route.queue.keeping)
+        yield Keeper(clock, Job(central), broker.log, route, route.queue.keeping)
 
 
 async def loses_two_of_five(one: Keeper, numbers: Numbers) -> None:
@@ -102,11 +89,11 @@ async def loses_two_of_five(one: Keeper, numbers: Numbers) -> None:
     await one.look(100)
     await one.hand_on(5)
     one.clock.now_s += 20
-    await one.settle(1, 1, (3, 3), (5, 5))
+    await one.settle(1, (3, 3), (5, 5))
     assert await numbers(7) == [1, 2, 3, 4, 5, 2, 4]
     assert one.route.queue.state.unproven_sent == 2
     assert one.keeping.kept.position == 1
-    await one.settle(2, 5)
+    await one.settle(5)
     assert one.keeping.kept.position >= 5
 
 
@@ -160,8 +147,8 @@ async def test_what_rules_leave_out_of_a_route_to_nats_is_not_waited_for(
             await one.look(100)
             await one.hand_on(5)
             await one.look(20)
-            await one.settle(1, 1, (5, 5))
+            await one.settle(1, (5, 5))
             assert await numbers(4) == [1, 3, 5, 3]
-            await one.settle(2, 1, (3, 3), (5, 5))
+            await one.settle(1, (3, 3), (5, 5))
             assert one.keeping.kept.position >= 5
             assert one.route.queue.state.unproven_sent == 1

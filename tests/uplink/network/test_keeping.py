@@ -12,9 +12,8 @@ import pytest
 from gateway.config.network import SelectConfig
 from tests.gateway.support import until
 from tests.support.scripted_broker import ScriptedBroker, scripted_broker
-from tests.uplink.keeping_support import KEEPS, Job
+from tests.uplink.keeping_support import KEEPS, Clock, Job
 from tests.uplink.network.sites import Site
-from tests.uplink.test_keeping import Clock
 from uplink.queue.keeping import Keeping
 from wire.codec.packets import Subscribe
 from wire.receipt import Settled
